@@ -1,0 +1,277 @@
+"""Forward dynamics: one function, and the family of algorithms the papers derive for it.
+
+"articulated" is the default and the only one tuned for speed; the others are the papers' algorithms as they stand, and
+oracles for each other. With T' = tau - friction, and C-type terms as in T' = M a + H phi [M phi* bias + b - f_ext]:
+
+    fd1       JPL 88-11 (4.17)-(4.18): bias-free torques by Newton-Euler, then (I - H psi K)* D^-1 (I - H psi K)
+    fd2       JPL 88-11 (5.5)-(5.7): the same filter, but link accelerations come out too
+    fd3       JPL 88-11 (5.8)-(5.10): biases enter the filter through M phi* bias
+    fd4       JPL 88-11 (5.13)-(5.15): biases enter the filter through P bias; no sweep for phi* bias
+    kalman    JPL 86-48 section 8: one filter and one smoother, biases differentiated in the body frame
+    crb       dense mass matrix by composite bodies, Cholesky
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Shaped
+
+from jaxsoa.dynamics.articulated import (
+    ArticulatedBody,
+    articulated_body,
+    carry_force,
+    carry_motion,
+    on_first,
+    on_last,
+    smooth,
+    whiten,
+)
+from jaxsoa.dynamics.inverse import (
+    accelerations,
+    base_acceleration,
+    bias_forces,
+    dissipation,
+    inverse_dynamics_raw,
+    newton_euler,
+)
+from jaxsoa.dynamics.kinematics import Kinematics, Velocities, link_inertias, moving_kinematics
+from jaxsoa.dynamics.mass import dense_mass_matrix
+from jaxsoa.dynamics.motion import solve_motion
+from jaxsoa.model.multibody import Multibody
+from jaxsoa.spatial.inertia import RigidInertia
+from jaxsoa.sweeps import gather, scatter
+
+
+def forward_dynamics(
+    robot: Multibody,
+    q: Shaped[Array, " nq"],
+    v: Shaped[Array, " nv"],
+    tau: Shaped[Array, " nv"],
+    f_ext: Shaped[Array, "n 6"] | None = None,
+    *,
+    method: str = "articulated",
+) -> Float[Array, " nv"]:
+    """Accelerations that the torques `tau` give in the state (q, v). O(N) except for method "crb"."""
+    q, v, tau, f_ext = robot.check_q(q), robot.check_v(v), robot.check_v(tau, "tau"), robot.check_f_ext(f_ext)
+    if method not in METHODS:
+        raise ValueError(f"Unknown method {method!r} of forward_dynamics; choose one of {', '.join(METHODS)}.")
+    return METHODS[method](robot, q, v, tau, f_ext)
+
+
+def hybrid_dynamics(
+    robot: Multibody,
+    q: Shaped[Array, " nq"],
+    v: Shaped[Array, " nv"],
+    a: Shaped[Array, " nv"],
+    tau: Shaped[Array, " nv"],
+    prescribed: Shaped[Array, " nv"],
+    f_ext: Shaped[Array, "n 6"] | None = None,
+) -> tuple[Float[Array, " nv"], Float[Array, " nv"]]:
+    """Complete accelerations and torques from a mix of both (DARTS unit 7, hybrid dynamics), in O(N).
+
+    Where `prescribed` (bool, may be traced and change at run time) `a` is given and the torque found; elsewhere `tau`
+    is given and the acceleration found. Entries that are not read may hold anything finite.
+    """
+    q, v, a, tau = robot.check_q(q), robot.check_v(v), robot.check_v(a, "a"), robot.check_v(tau, "tau")
+    prescribed = jnp.asarray(prescribed)
+    if prescribed.shape != (robot.nv,) or prescribed.dtype != jnp.bool_:
+        raise ValueError(
+            f"prescribed must be bool of shape (nv,) = ({robot.nv},), got {prescribed.dtype} {prescribed.shape}."
+        )
+    acceleration, torque, _ = solve_motion(robot, q, v, a, tau, robot.check_f_ext(f_ext), prescribed)
+    return acceleration, torque
+
+
+class _Stage(NamedTuple):
+    """What every paper algorithm starts from."""
+
+    kin: Kinematics
+    vel: Velocities
+    inertias: RigidInertia
+    body: ArticulatedBody
+    torque: Array  # tau less friction
+
+
+def _stage(robot: Multibody, q, v, tau) -> _Stage:
+    kin, vel = moving_kinematics(robot, q, v)
+    inertias = link_inertias(robot, kin.rotation)
+    return _Stage(kin, vel, inertias, articulated_body(robot, kin, inertias), tau - dissipation(robot, v))
+
+
+def _bias_motion(robot: Multibody, stage: _Stage) -> Array:
+    """zeta = phi* a, gravity included: link accelerations at zero joint acceleration."""
+    return accelerations(robot, stage.kin.offset, stage.vel.bias, base_acceleration(robot, stage.vel.bias))
+
+
+def _articulated(robot, q, v, tau, f_ext):
+    return solve_motion(robot, q, v, tau, tau, f_ext, None)[0]
+
+
+def _fd1(robot, q, v, tau, f_ext):
+    stage = _stage(robot, q, v, tau)
+    bias_free = tau - inverse_dynamics_raw(robot, q, v, jnp.zeros_like(tau), f_ext)
+    e = whiten(robot, stage.body.tree, stage.body.gain, bias_free)
+    return smooth(robot, stage.body.tree, stage.body.gain, e / stage.body.pivot)
+
+
+def accelerations_by_fd2(robot, q, v, tau, f_ext=None) -> tuple[Array, Array]:
+    """FD2: joint accelerations and, from the same sweep, link accelerations alpha = lambda + phi* a (JPL 88-11, 5.6)."""
+    stage = _stage(robot, q, v, tau)
+    bias_free = tau - inverse_dynamics_raw(robot, q, v, jnp.zeros_like(tau), f_ext)
+    nu = whiten(robot, stage.body.tree, stage.body.gain, bias_free) / stage.body.pivot
+
+    def step(parent, x):
+        h, g, offset, nu = x
+        lam = carry_motion(offset, parent)
+        a = nu - jnp.sum(g * lam)
+        lam = lam + h * a
+        return lam, (a, lam)
+
+    tree = stage.body.tree
+    zero = jnp.zeros(6, nu.dtype)
+    a, lam = scatter(robot.topology.dof_plan, step, zero, (tree.axes, stage.body.gain, tree.offset, nu))
+    zero = jnp.zeros(3, nu.dtype)
+    zeta = accelerations(robot, stage.kin.offset, stage.vel.bias, (zero, zero))
+    return a, lam[robot.topology.dof_is_last] + zeta
+
+
+def _fd2(robot, q, v, tau, f_ext):
+    return accelerations_by_fd2(robot, q, v, tau, f_ext)[0]
+
+
+def _fd3(robot, q, v, tau, f_ext):
+    stage = _stage(robot, q, v, tau)
+    force = newton_euler(
+        stage.inertias, _bias_motion(robot, stage), bias_forces(stage.inertias, stage.vel.angular, f_ext)
+    )
+    e = whiten(robot, stage.body.tree, stage.body.gain, stage.torque, on_last(robot, force))
+    return smooth(robot, stage.body.tree, stage.body.gain, e / stage.body.pivot)
+
+
+def _fd4(robot, q, v, tau, f_ext):
+    stage = _stage(robot, q, v, tau)
+    # Gravity is an acceleration of the base; as a bias of the links that hang on it, it needs no sweep of its own.
+    bias = on_first(robot, stage.vel.bias) + _gravity_on_roots(robot, stage.vel.bias)
+    force = on_last(robot, bias_forces(stage.inertias, stage.vel.angular, f_ext))
+    return _filter_and_smooth(robot, stage.body, stage.torque, bias, force)
+
+
+def _gravity_on_roots(robot: Multibody, like: Array) -> Array:
+    """Minus gravity on every degree of freedom that hangs on the base."""
+    roots = jnp.asarray([parent < 0 for parent in robot.topology.dof_parents])
+    up = jnp.concatenate(base_acceleration(robot, like))
+    return jnp.where(roots[:, None], up, 0)
+
+
+def _filter_and_smooth(robot: Multibody, body: ArticulatedBody, torque, bias, force) -> Array:
+    """Predictor-corrector filter inward, Bryson-Frazier smoother outward (JPL 86-48, 8.2-8.13; JPL 88-11, 5.16-5.17).
+
+    `bias` and `force` (nv, 6) are the bias acceleration and bias force of every degree of freedom.
+    """
+
+    def filtering(z, x):
+        P, D, g, h, offset, torque, bias, force = x
+        z = z + force  # state prediction (8.3); the children's z arrive already carried by phi
+        innovation = torque - jnp.sum(h * z)  # (8.6), with z where the report prints x
+        P_plus = P - D * jnp.outer(g, g)  # (8.9)
+        z = z + g * innovation + P_plus @ bias  # (8.7)
+        return carry_force(offset, z), innovation / D  # (8.8)
+
+    def smoothing(parent, x):
+        g, h, offset, residual, bias = x
+        lam = carry_motion(offset, parent) + bias
+        a = residual - jnp.sum(g * lam)  # (8.12)
+        return lam + h * a, a  # (8.13)
+
+    tree = body.tree
+    zero = jnp.zeros(6, jnp.result_type(bias, torque))
+    P = jax.vmap(lambda P: P.matrix())(body.inertia)
+    inputs = (P, body.pivot, body.gain, tree.axes, tree.offset, torque, bias, force)
+    _, residual = gather(robot.topology.dof_plan, filtering, zero, inputs)
+    return scatter(robot.topology.dof_plan, smoothing, zero, (body.gain, tree.axes, tree.offset, residual, bias))
+
+
+def body_frame_biases(robot: Multibody, stage_kin: Kinematics, vel: Velocities, inertias: RigidInertia, f_ext):
+    """eta and xi of JPL 86-48 (5.6, 4.4): bias acceleration and force when v' is differentiated in the link's frame.
+
+    There lambda = (w', v' - w x v), so eta differs from the inertial-frame bias by w x v of the parent less that of
+    the link, and xi from b by M (0, w x v). Gravity acts as an external force, as the report has it.
+    """
+    parents = jnp.asarray(robot.topology.parents)
+    turning = jnp.cross(vel.angular, vel.linear)
+    inboard = jnp.where((parents >= 0)[:, None], turning[parents], 0)
+    eta = jnp.concatenate([vel.bias_angular, vel.bias_linear + inboard - turning], axis=-1)
+    pseudo = turning - robot.gravity
+    still = jnp.zeros_like(pseudo)
+    xi = newton_euler(
+        inertias, jnp.concatenate([still, pseudo], axis=-1), bias_forces(inertias, vel.angular, f_ext)
+    )
+    return eta, xi
+
+
+def _kalman(robot, q, v, tau, f_ext):
+    stage = _stage(robot, q, v, tau)
+    eta, xi = body_frame_biases(robot, stage.kin, stage.vel, stage.inertias, f_ext)
+    return _filter_and_smooth(robot, stage.body, stage.torque, on_first(robot, eta), on_last(robot, xi))
+
+
+def _crb(robot, q, v, tau, f_ext):
+    M = dense_mass_matrix(robot, q)
+    rest = tau - inverse_dynamics_raw(robot, q, v, jnp.zeros_like(tau), f_ext)
+    return jax.scipy.linalg.solve(M, rest, assume_a="pos")
+
+
+METHODS: dict[str, Callable] = {
+    "articulated": _articulated,
+    "fd1": _fd1,
+    "fd2": _fd2,
+    "fd3": _fd3,
+    "fd4": _fd4,
+    "kalman": _kalman,
+    "crb": _crb,
+}
+
+
+class AccelerationSplit(NamedTuple):
+    """The joint acceleration in three parts, which add up to forward dynamics (JPL 86-48, 10.1)."""
+
+    from_torques: Float[Array, " nv"]
+    from_bias_forces: Float[Array, " nv"]
+    from_bias_accelerations: Float[Array, " nv"]
+
+
+def acceleration_split(
+    robot: Multibody,
+    q: Shaped[Array, " nq"],
+    v: Shaped[Array, " nv"],
+    tau: Shaped[Array, " nv"],
+    f_ext: Shaped[Array, "n 6"] | None = None,
+) -> AccelerationSplit:
+    """Accelerations due to joint torques (less friction), to bias forces (gyroscopic, gravity, external) and to bias
+    accelerations, with biases differentiated in the link frames (JPL 86-48, 10.1-10.3)."""
+    q, v, tau, f_ext = robot.check_q(q), robot.check_v(v), robot.check_v(tau, "tau"), robot.check_f_ext(f_ext)
+    stage = _stage(robot, q, v, tau)
+    eta, xi = body_frame_biases(robot, stage.kin, stage.vel, stage.inertias, f_ext)
+    eta, xi = on_first(robot, eta), on_last(robot, xi)
+    torque = stage.torque
+
+    def response(torque, eta, xi):
+        return _filter_and_smooth(robot, stage.body, torque, eta, xi)
+
+    return AccelerationSplit(
+        response(torque, jnp.zeros_like(eta), jnp.zeros_like(xi)),
+        response(jnp.zeros_like(torque), jnp.zeros_like(eta), xi),
+        response(jnp.zeros_like(torque), eta, jnp.zeros_like(xi)),
+    )
+
+
+def prescribed_mask(robot: Multibody, joints: list[str]) -> Bool[Array, " nv"]:
+    """The `prescribed` argument of `hybrid_dynamics` that prescribes the motion of the joints named."""
+    mask = jnp.zeros(robot.nv, bool)
+    for joint in joints:
+        mask = mask.at[robot.v_index(joint)].set(True)
+    return mask

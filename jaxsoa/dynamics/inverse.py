@@ -1,0 +1,205 @@
+"""Inverse dynamics: joint torques of a given motion, by Newton-Euler and by composite bodies.
+
+tau = H phi [M phi* (H* a + bias) + b - f_ext]   (JPL 88-11, 3.17-3.20), plus what acts in the joints themselves.
+Gravity enters as an upward acceleration of the base.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Shaped
+
+from jaxsoa.dynamics.kinematics import (
+    Kinematics,
+    Velocities,
+    accelerations,
+    joint_rates,
+    kinematics,
+    link_inertias,
+    moving_kinematics,
+)
+from jaxsoa.model.multibody import Multibody
+from jaxsoa.spatial import ops
+from jaxsoa.spatial.inertia import RigidInertia, SpatialInertia
+from jaxsoa.sweeps import gather
+
+
+def base_acceleration(robot: Multibody, like: Array) -> tuple[Array, Array]:
+    """The base's pseudo-acceleration: gravity, upside down."""
+    dtype = jnp.result_type(robot.gravity, like)
+    return jnp.zeros(3, dtype), -robot.gravity.astype(dtype)
+
+
+def dissipation(robot: Multibody, v: Array) -> Array:
+    """Torque that damping and (smooth) Coulomb friction take away."""
+    return robot.damping * v + robot.friction * jnp.tanh(v / robot.friction_velocity)
+
+
+def bias_forces(inertias: RigidInertia, angular: Array, f_ext: Array | None) -> Float[Array, "n 6"]:
+    """b(k) - f_ext(k): gyroscopic forces less what pushes on the links from outside."""
+    moment, force = jax.vmap(RigidInertia.gyroscopic)(inertias, angular)
+    b = jnp.concatenate([moment, force], axis=-1)
+    return b if f_ext is None else b - f_ext
+
+
+def newton_euler(inertias: RigidInertia, alpha: Array, bias: Array) -> Float[Array, "n 6"]:
+    """M alpha + b: the net force each link needs, about its own origin."""
+    moment, force = jax.vmap(lambda inertia, a: inertia.times(a[:3], a[3:]))(inertias, alpha)
+    return jnp.concatenate([moment, force], axis=-1) + bias
+
+
+def sum_outboard(robot: Multibody, offset: Array, forces: Array) -> Float[Array, "n 6"]:
+    """phi times forces: each link's force plus all that hang outboard of it, carried to its own origin."""
+
+    def step(children, x):
+        moment, force = children
+        offset, f = x
+        moment, force = moment + f[:3], force + f[3:]
+        return (moment + ops.cross(offset, force), force), (moment, force)
+
+    zero = jnp.zeros(3, jnp.result_type(offset, forces))
+    _, (moment, force) = gather(robot.topology.link_plan, step, (zero, zero), (offset, forces))
+    return jnp.concatenate([moment, force], axis=-1)
+
+
+def project(robot: Multibody, axes: Array, forces: Array) -> Float[Array, " nv"]:
+    """H times link forces."""
+    forces = forces if robot.topology.single_dof else forces[robot.topology.dof_link]
+    return jnp.sum(axes * forces, axis=-1)
+
+
+class _Motion(NamedTuple):
+    kin: Kinematics
+    vel: Velocities
+    inertias: RigidInertia
+    alpha: Array  # with gravity in it
+    forces: Array  # inter-body forces
+
+
+def _newton_euler_pass(robot: Multibody, q: Array, v: Array, a: Array, f_ext: Array | None) -> _Motion:
+    kin, vel = moving_kinematics(robot, q, v)
+    inertias = link_inertias(robot, kin.rotation)
+    source = joint_rates(robot, kin.axes, a) + vel.bias
+    alpha = accelerations(robot, kin.offset, source, base_acceleration(robot, source))
+    net = newton_euler(inertias, alpha, bias_forces(inertias, vel.angular, f_ext))
+    return _Motion(kin, vel, inertias, alpha, sum_outboard(robot, kin.offset, net))
+
+
+def inverse_dynamics_raw(robot: Multibody, q: Array, v: Array, a: Array, f_ext: Array | None) -> Array:
+    """`inverse_dynamics` of checked arguments."""
+    motion = _newton_euler_pass(robot, q, v, a, f_ext)
+    return project(robot, motion.kin.axes, motion.forces) + robot.armature * a + dissipation(robot, v)
+
+
+def inverse_dynamics(
+    robot: Multibody,
+    q: Shaped[Array, " nq"],
+    v: Shaped[Array, " nv"],
+    a: Shaped[Array, " nv"],
+    f_ext: Shaped[Array, "n 6"] | None = None,
+    *,
+    method: str = "newton-euler",
+) -> Float[Array, " nv"]:
+    """Torques that give the accelerations `a` in the state (q, v), against gravity, f_ext, friction and armature.
+
+    Methods: "newton-euler" (two sweeps, O(N)) and "composite" (DARTS unit 7: forces from composite-body inertias).
+    """
+    q, v, a, f_ext = robot.check_q(q), robot.check_v(v), robot.check_v(a, "a"), robot.check_f_ext(f_ext)
+    if method == "newton-euler":
+        return inverse_dynamics_raw(robot, q, v, a, f_ext)
+    if method == "composite":
+        return _composite_inverse_dynamics(robot, q, v, a, f_ext)
+    raise ValueError(f"Unknown method {method!r} of inverse_dynamics; choose 'newton-euler' or 'composite'.")
+
+
+def bias_force(
+    robot: Multibody, q: Shaped[Array, " nq"], v: Shaped[Array, " nv"], f_ext: Shaped[Array, "n 6"] | None = None
+) -> Float[Array, " nv"]:
+    """What inverse dynamics needs for zero acceleration: Coriolis, gravity, friction, less external forces."""
+    v = robot.check_v(v)
+    return inverse_dynamics_raw(robot, robot.check_q(q), v, jnp.zeros_like(v), robot.check_f_ext(f_ext))
+
+
+def link_forces(
+    robot: Multibody,
+    q: Shaped[Array, " nq"],
+    v: Shaped[Array, " nv"],
+    a: Shaped[Array, " nv"],
+    f_ext: Shaped[Array, "n 6"] | None = None,
+) -> Float[Array, "n 6"]:
+    """Inter-body forces: what each link's parent exerts on it through the joint; world axes, about the link's origin."""
+    q, v, a, f_ext = robot.check_q(q), robot.check_v(v), robot.check_v(a, "a"), robot.check_f_ext(f_ext)
+    return _newton_euler_pass(robot, q, v, a, f_ext).forces
+
+
+# --- composite bodies ---------------------------------------------------------------------------------------------
+
+
+def composite_inertias(robot: Multibody, kin: Kinematics, inertias: RigidInertia) -> SpatialInertia:
+    """R(k): inertia of everything outboard of joint k frozen into one body. R = E_phi R E_phi* + M (DARTS 4)."""
+
+    def step(children, x):
+        body, offset = x
+        R = children.plus_rigid_body(body)
+        return R.shifted(offset), R
+
+    zero = jnp.zeros((3, 3), kin.rotation.dtype)
+    _, R = gather(robot.topology.link_plan, step, SpatialInertia(zero, zero, zero), (inertias, kin.offset))
+    return R
+
+
+def _composite_inverse_dynamics(robot: Multibody, q: Array, v: Array, a: Array, f_ext: Array | None) -> Array:
+    """f = R alpha + y, y = phi [b + E_phi R (H* a + bias)] (DARTS unit 7, the form hybrid dynamics switches to)."""
+    kin, vel = moving_kinematics(robot, q, v)
+    inertias = link_inertias(robot, kin.rotation)
+    R = composite_inertias(robot, kin, inertias)
+    source = joint_rates(robot, kin.axes, a) + vel.bias
+    alpha = accelerations(robot, kin.offset, source, base_acceleration(robot, source))
+    own = jax.vmap(lambda R, s: jnp.concatenate(R.times(s[:3], s[3:])))
+
+    def step(children, x):
+        b, from_source, offset = x
+        y = children + b
+        passed = y + from_source
+        return jnp.concatenate([passed[:3] + ops.cross(offset, passed[3:]), passed[3:]]), y
+
+    bias = bias_forces(inertias, vel.angular, f_ext)
+    zero = jnp.zeros(6, bias.dtype)
+    _, y = gather(robot.topology.link_plan, step, zero, (bias, own(R, source), kin.offset))
+    forces = own(R, alpha) + y
+    return project(robot, kin.axes, forces) + robot.armature * a + dissipation(robot, v)
+
+
+# --- momentum, energy, centre of mass -----------------------------------------------------------------------------
+
+
+def kinetic_energy(robot: Multibody, q: Shaped[Array, " nq"], v: Shaped[Array, " nv"]) -> Float[Array, ""]:
+    """Half of v* M v; the armature's share is counted."""
+    q, v = robot.check_q(q), robot.check_v(v)
+    kin, vel = moving_kinematics(robot, q, v)
+    momenta = newton_euler(link_inertias(robot, kin.rotation), vel.spatial, jnp.zeros(6, kin.axes.dtype))
+    return (jnp.sum(vel.spatial * momenta) + jnp.sum(robot.armature * v * v)) / 2
+
+
+def potential_energy(robot: Multibody, q: Shaped[Array, " nq"]) -> Float[Array, ""]:
+    """Minus mass times gravity times height of the centre of mass, the world's origin at zero."""
+    return -jnp.sum(robot.mass) * jnp.dot(robot.gravity, center_of_mass(robot, q))
+
+
+def center_of_mass(robot: Multibody, q: Shaped[Array, " nq"]) -> Float[Array, "3"]:
+    """World position of the centre of mass of all moving links."""
+    kin = kinematics(robot, robot.check_q(q))
+    centers = kin.position + jax.vmap(ops.matvec)(kin.rotation, robot.com)
+    return robot.base_position + jnp.sum(robot.mass[:, None] * centers, axis=0) / jnp.sum(robot.mass)
+
+
+def momentum(robot: Multibody, q: Shaped[Array, " nq"], v: Shaped[Array, " nv"]) -> Float[Array, "6"]:
+    """Total spatial momentum (angular about the world's origin, linear), world axes."""
+    kin, vel = moving_kinematics(robot, robot.check_q(q), robot.check_v(v))
+    momenta = newton_euler(link_inertias(robot, kin.rotation), vel.spatial, jnp.zeros(6, kin.axes.dtype))
+    arms = kin.position + robot.base_position
+    angular = momenta[:, :3] + jax.vmap(ops.cross)(arms, momenta[:, 3:])
+    return jnp.concatenate([jnp.sum(angular, axis=0), jnp.sum(momenta[:, 3:], axis=0)])

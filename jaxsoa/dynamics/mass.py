@@ -1,0 +1,266 @@
+"""The mass matrix: dense by composite bodies, its innovations factors, its inverse in closed form, its determinant.
+
+    M = H phi M phi* H* + armature = (I + H phi K) D (I + H phi K)*,   M^-1 = (I - H psi K)* D^-1 (I - H psi K).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Shaped
+
+from jaxsoa.dynamics.articulated import (
+    ArticulatedBody,
+    Factors,
+    articulated_body,
+    carry_force,
+    carry_motion,
+    color,
+    smooth,
+    unwhiten,
+    whiten,
+)
+from jaxsoa.dynamics.inverse import composite_inertias
+from jaxsoa.dynamics.kinematics import Kinematics, kinematics, link_inertias
+from jaxsoa.dynamics.motion import differentiable_solve
+from jaxsoa.dynamics.motion import mass_times as _mass_times
+from jaxsoa.model.multibody import Multibody
+from jaxsoa.spatial import ops
+from jaxsoa.sweeps import gather, scatter
+
+
+def dense_mass_matrix(robot: Multibody, q: Array) -> Float[Array, "nv nv"]:
+    """`mass_matrix` of checked arguments.
+
+    With R(k) the composite inertia, the column of degree j is H phi R H*: the force R(j) H*(j) carried from link j's
+    origin to every link inboard. Both origins are known, so it is carried there directly: one sweep for R and then
+    O(N^2) independent products.
+    """
+    topology = robot.topology
+    kin = kinematics(robot, q)
+    R = composite_inertias(robot, kin, link_inertias(robot, kin.rotation))
+    R = R if topology.single_dof else jax.tree.map(lambda x: x[topology.dof_link], R)
+    forces = jax.vmap(lambda R, h: jnp.concatenate(R.times(h[:3], h[3:])))(R, kin.axes)
+    position = kin.position if topology.single_dof else kin.position[topology.dof_link]
+
+    def entry(h, p_inboard, force, p_outboard):
+        moment = force[:3] + ops.cross(p_outboard - p_inboard, force[3:])
+        return ops.dot(h[:3], moment) + ops.dot(h[3:], force[3:])
+
+    column = jax.vmap(entry, in_axes=(0, 0, None, None))
+    lower = jax.vmap(column, in_axes=(None, None, 0, 0))(kin.axes, position, forces, position)  # [outboard, inboard]
+    support = topology.dof_support
+    related = jnp.where(support, lower, jnp.where(support.T, lower.T, 0))
+    return related + jnp.diag(robot.armature)
+
+
+def mass_matrix(robot: Multibody, q: Shaped[Array, " nq"]) -> Float[Array, "nv nv"]:
+    """The mass matrix (armature included), by composite bodies: O(N^2)."""
+    return dense_mass_matrix(robot, robot.check_q(q))
+
+
+def mass_times(robot: Multibody, q: Shaped[Array, " nq"], x: Shaped[Array, " nv"]) -> Float[Array, " nv"]:
+    """M x without forming M: O(N)."""
+    return _mass_times(robot, robot.check_q(q), robot.check_v(x, "x"))
+
+
+def articulated(robot: Multibody, q: Array) -> tuple[Kinematics, ArticulatedBody]:
+    """Kinematics and the Riccati sweep at a configuration."""
+    kin = kinematics(robot, q)
+    return kin, articulated_body(robot, kin, link_inertias(robot, kin.rotation))
+
+
+def _constant_factors(robot: Multibody, q: Array) -> Factors:
+    return jax.lax.stop_gradient(articulated(robot, q)[1].factors)
+
+
+def solve_mass_matrix(robot: Multibody, q: Shaped[Array, " nq"], x: Shaped[Array, " nv"]) -> Float[Array, " nv"]:
+    """M^-1 x in O(N), by the factors. x may also be a matrix (nv, m) of columns."""
+    q = robot.check_q(q)
+    x = jnp.asarray(x)
+    factors = _constant_factors(robot, q)
+    if x.ndim == 2 and x.shape[0] == robot.nv:
+        return jax.vmap(lambda c: differentiable_solve(robot, q, factors, c), in_axes=1, out_axes=1)(x)
+    return differentiable_solve(robot, q, factors, robot.check_v(x, "x"))
+
+
+class InertiaFactor(NamedTuple):
+    """M = L D L*: `L` = I + H phi K (unit lower triangular up to the order of branches) and the diagonal matrix `D`."""
+
+    L: Float[Array, "nv nv"]
+    D: Float[Array, "nv nv"]
+
+
+def inertia_factor(robot: Multibody, q: Shaped[Array, " nq"]) -> InertiaFactor:
+    """The innovations factors (I + H phi K, D), dense (JPL 88-11, 4.11). With the transpose: M = L D L*.
+
+    A joint of several degrees of freedom is factored degree by degree, so D is diagonal (the pivots of the block).
+    """
+    _, body = articulated(robot, robot.check_q(q))
+    columns = jax.vmap(lambda e: unwhiten(robot, body.tree, body.gain, e), in_axes=1, out_axes=1)
+    return InertiaFactor(columns(jnp.eye(robot.nv, dtype=body.gain.dtype)), jnp.diag(body.pivot))
+
+
+def mass_matrix_logdet(robot: Multibody, q: Shaped[Array, " nq"]) -> Float[Array, ""]:
+    """log det M = sum of log D(k), in O(N)."""
+    return _logdet(robot, robot.check_q(q))
+
+
+@jax.custom_jvp
+def _logdet(robot: Multibody, q: Array) -> Array:
+    return jnp.sum(jnp.log(articulated(robot, q)[1].pivot))
+
+
+@_logdet.defjvp
+def _logdet_jvp(primals, tangents):
+    """d log det M = trace(M^-1 dM), columns of dM by differentiating M x: the Riccati sweep is not entered."""
+    robot, q = primals
+    inverse = _mass_matrix_inverse(robot, q)
+    _, d_mass = jax.jvp(dense_mass_matrix, primals, tangents)
+    return _logdet(robot, q), jnp.sum(inverse * d_mass)
+
+
+def mass_matrix_inverse(robot: Multibody, q: Shaped[Array, " nq"]) -> Float[Array, "nv nv"]:
+    """M^-1 in O(N^2) from the Riccati factors, never forming or inverting M (JPL 86-48, 10.1-10.3, for trees)."""
+    return _mass_matrix_inverse(robot, robot.check_q(q))
+
+
+@jax.custom_jvp
+def _mass_matrix_inverse(robot: Multibody, q: Array) -> Array:
+    return _closed_form_inverse(robot, articulated(robot, q)[1])
+
+
+@_mass_matrix_inverse.defjvp
+def _mass_matrix_inverse_jvp(primals, tangents):
+    inverse = _mass_matrix_inverse(*primals)
+    _, d_mass = jax.jvp(dense_mass_matrix, primals, tangents)
+    return inverse, -inverse @ d_mass @ inverse
+
+
+def costate_covariances(robot: Multibody, body: ArticulatedBody) -> tuple[Array, Array]:
+    """Lambda+ and Lambda- of every degree of freedom, (nv, 6, 6) each, by one outward sweep (JPL 86-48, 10.30-10.31).
+
+    Lambda-(k) = psi* H* D^-1 H psi on the diagonal: the operational-space compliance at the link's origin.
+    """
+
+    def step(parent, x):
+        h, g, offset, inverse = x
+        shift = jax.vmap(lambda row: carry_motion(offset, row))
+        plus = shift(shift(parent).T)
+        update = jnp.eye(6, dtype=h.dtype) - jnp.outer(h, g)  # (I - G H)*
+        minus = update @ plus @ update.T + inverse * jnp.outer(h, h)
+        return minus, (plus, minus)
+
+    zero = jnp.zeros((6, 6), body.gain.dtype)
+    xs = (body.tree.axes, body.gain, body.tree.offset, 1 / body.pivot)
+    return scatter(robot.topology.dof_plan, step, zero, xs)
+
+
+def _closed_form_inverse(robot: Multibody, body: ArticulatedBody) -> Array:
+    """M^-1 entry by entry (JPL 86-48, 10.2): with c = D^-1 + G* Lambda+ G and d = G* Lambda+ - c H,
+
+        [k, k] = c(k),    [k, i] = G(k)* psi*(i, k) d(i)*  for k outboard of i,
+        [k, i] = G(k)* psi*(j, k) Lambda-(j) psi(j, i) G(i)  for branches that part at j (not in the report).
+
+    Two sweeps that carry one 6-vector per column.
+    """
+    topology, tree = robot.topology, body.tree
+    plus, minus = costate_covariances(robot, body)
+    Lg = jnp.einsum("kij,kj->ki", plus, body.gain)
+    c = 1 / body.pivot + jnp.sum(body.gain * Lg, axis=1)
+    d = Lg - c[:, None] * tree.axes
+    below = _strict_support(topology.dof_parents).T  # below[k, i]: i lies strictly outboard of k
+    own = np.eye(topology.nv, dtype=bool)
+
+    def inward(F, x):  # F (6, nv): psi(k-, i+) G(i) for all i strictly outboard of k
+        h, g, offset, own = x
+        out = F - jnp.outer(g, h @ F) + jnp.where(own, g[:, None], 0)
+        return jax.vmap(lambda f: carry_force(offset, f), in_axes=1, out_axes=1)(out), F
+
+    zero = jnp.zeros((6, topology.nv), body.gain.dtype)
+    _, F = gather(topology.dof_plan, inward, zero, (tree.axes, body.gain, tree.offset, own))
+
+    def outward(Y, x):  # Y (6, nv): minus the co-state of the parent, one column per unit torque
+        h, g, offset, d, minus, F, own, below = x
+        Y = jax.vmap(lambda y: carry_motion(offset, y), in_axes=1, out_axes=1)(Y)
+        row = g @ Y
+        passed = Y - jnp.outer(h, row)
+        return jnp.where(own, d[:, None], jnp.where(below, minus @ F, passed)), row
+
+    xs = (tree.axes, body.gain, tree.offset, d, minus, F, own, below)
+    rows = scatter(topology.dof_plan, outward, zero, xs)
+    inverse = jnp.where(own, jnp.diag(c), jnp.where(below, rows.T, rows))
+    return inverse
+
+
+def _strict_support(parents: tuple[int, ...]) -> np.ndarray:
+    """[i, k]: degree k lies strictly inboard of degree i."""
+    n = len(parents)
+    support = np.zeros((n, n), bool)
+    for i, parent in enumerate(parents):
+        if parent >= 0:
+            support[i] = support[parent]
+            support[i, parent] = True
+    return support
+
+
+# --- diagonalized coordinates -------------------------------------------------------------------------------------
+
+
+class InnovationsMotion(NamedTuple):
+    """The equations of motion in diagonalized coordinates: nu' + coriolis = epsilon (overview, section 6)."""
+
+    nu: Float[Array, " nv"]
+    epsilon: Float[Array, " nv"]
+    coriolis: Float[Array, " nv"]
+
+
+def innovations_velocity(
+    robot: Multibody, q: Shaped[Array, " nq"], v: Shaped[Array, " nv"]
+) -> Float[Array, " nv"]:
+    """nu = D^(1/2) (I + H phi K)* v: coordinates in which the kinetic energy is nu* nu / 2."""
+    q, v = robot.check_q(q), robot.check_v(v)
+    _, body = articulated(robot, q)
+    return jnp.sqrt(body.pivot) * color(robot, body.tree, body.gain, v)
+
+
+def velocity_from_innovations(
+    robot: Multibody, q: Shaped[Array, " nq"], nu: Shaped[Array, " nv"]
+) -> Float[Array, " nv"]:
+    """v of diagonalized coordinates: the inverse of `innovations_velocity`."""
+    q, nu = robot.check_q(q), robot.check_v(nu, "nu")
+    _, body = articulated(robot, q)
+    return smooth(robot, body.tree, body.gain, nu / jnp.sqrt(body.pivot))
+
+
+def innovations_torque(
+    robot: Multibody, q: Shaped[Array, " nq"], tau: Shaped[Array, " nv"]
+) -> Float[Array, " nv"]:
+    """epsilon = D^(-1/2) (I - H psi K) tau: torques in diagonalized coordinates; power is nu* epsilon."""
+    q, tau = robot.check_q(q), robot.check_v(tau, "tau")
+    _, body = articulated(robot, q)
+    return whiten(robot, body.tree, body.gain, tau) / jnp.sqrt(body.pivot)
+
+
+def innovations_motion(
+    robot: Multibody, q: Shaped[Array, " nq"], v: Shaped[Array, " nv"], tau: Shaped[Array, " nv"]
+) -> InnovationsMotion:
+    """The terms of nu' + coriolis(q, nu) = epsilon for the state (q, v) under `tau` (overview, section 6).
+
+    coriolis is found from its definition: nu' differentiates D^(1/2) (I + H phi K)* along the motion, and what M a
+    leaves to bias forces enters through the whitening filter. Gravity and friction count as bias.
+    """
+    from jaxsoa.dynamics.inverse import bias_force
+
+    q, v, tau = robot.check_q(q), robot.check_v(v), robot.check_v(tau, "tau")
+    nu = innovations_velocity(robot, q, v)
+
+    def moved(t):  # the coordinates of the same v a little along the motion
+        return innovations_velocity(robot, robot.integrate(q, t * v), v)
+
+    _, drift = jax.jvp(moved, (jnp.zeros((), nu.dtype),), (jnp.ones((), nu.dtype),))
+    coriolis = innovations_torque(robot, q, bias_force(robot, q, v)) - drift
+    return InnovationsMotion(nu, innovations_torque(robot, q, tau), coriolis)

@@ -1,0 +1,148 @@
+"""Operational space: how link frames respond to forces on them.
+
+compliance = J M^-1 J* = B* psi* H* D^-1 H psi B (overview, 5.5), inertia its inverse. For m frames the compliance is a
+(6m, 6m) matrix. Each frame's force makes one inward sweep and one outward sweep, so the cost is O(N m) plus O(m^2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Shaped
+
+from jaxsoa.dynamics.articulated import ArticulatedBody, carry_force, carry_motion, smooth
+from jaxsoa.dynamics.kinematics import Kinematics, frame_axes, frame_placement
+from jaxsoa.dynamics.mass import articulated, costate_covariances
+from jaxsoa.dynamics.motion import differentiable_solve
+from jaxsoa.model.multibody import Multibody
+from jaxsoa.sweeps import gather, scatter
+
+
+def _names(frames: str | Sequence[str]) -> tuple[str, ...]:
+    return (frames,) if isinstance(frames, str) else tuple(frames)
+
+
+def operational_space_compliance(
+    robot: Multibody, q: Shaped[Array, " nq"], frames: str | Sequence[str]
+) -> Float[Array, "six_m six_m"]:
+    """J M^-1 J* of one frame (6, 6) or of several stacked (6m, 6m); angular rows first in each block."""
+    q = robot.check_q(q)
+    return _compliance(robot, q, _names(frames))
+
+
+def operational_space_inertia(
+    robot: Multibody, q: Shaped[Array, " nq"], frames: str | Sequence[str]
+) -> Float[Array, "six_m six_m"]:
+    """Lambda = (J M^-1 J*)^-1, the inertia felt at the frames. Singular where J has not full row rank."""
+    return jnp.linalg.inv(operational_space_compliance(robot, q, frames))
+
+
+def _compliance(robot: Multibody, q: Array, frames: tuple[str, ...]) -> Array:
+    """J M^-1 J*, differentiated as the product it is: neither rule enters the Riccati sweep."""
+
+    @jax.custom_jvp
+    def compliance(robot, q):
+        kin, body = articulated(robot, q)
+        return compliance_by_sweeps(robot, kin, body, frames)
+
+    def product(robot, q):
+        kin, body = articulated(robot, q)
+        factors = jax.lax.stop_gradient(body.factors)
+        J = jnp.concatenate([frame_axes(robot, kin, frame) for frame in frames])
+        return J @ jax.vmap(lambda row: differentiable_solve(robot, q, factors, row), out_axes=1)(J)
+
+    @compliance.defjvp
+    def jvp(primals, tangents):
+        return compliance(*primals), jax.jvp(product, primals, tangents)[1]
+
+    return compliance(robot, q)
+
+
+def compliance_by_sweeps(
+    robot: Multibody, kin: Kinematics, body: ArticulatedBody, frames: tuple[str, ...]
+) -> Float[Array, "six_m six_m"]:
+    """B* psi* H* D^-1 H psi B by an inward and an outward sweep that carry one column per force component.
+
+    Inward: z = psi B f gathers the effect of unit forces at the frames; outward: lambda = psi* H* D^-1 H z is the
+    acceleration they give. A single frame on a chain needs only the outward recursion for Lambda-; see
+    `tip_compliance`.
+    """
+    topology, tree = robot.topology, body.tree
+    columns = 6 * len(frames)
+    source = jnp.zeros((topology.nv, 6, columns), tree.axes.dtype)
+    arms, nodes = [], []
+    for number, frame in enumerate(frames):
+        _, point, link = frame_placement(robot, kin, frame)
+        node = -1 if link < 0 else topology.v_slices[link].stop - 1
+        arm = point - (kin.position[link] if link >= 0 else 0)
+        unit = jax.vmap(lambda f, arm=arm: carry_force(arm, f), in_axes=1, out_axes=1)(jnp.eye(6, dtype=source.dtype))
+        if node >= 0:
+            source = source.at[node, :, 6 * number : 6 * number + 6].add(unit)
+        arms.append(arm)
+        nodes.append(node)
+
+    def inward(z, x):
+        h, g, offset, force = x
+        z = z + force
+        e = h @ z
+        return jax.vmap(lambda f: carry_force(offset, f), in_axes=1, out_axes=1)(z - jnp.outer(g, e)), e
+
+    def outward(parent, x):
+        h, g, offset, nu = x
+        lam = jax.vmap(lambda m: carry_motion(offset, m), in_axes=1, out_axes=1)(parent)
+        lam = lam + jnp.outer(h, nu - g @ lam)
+        return lam, lam
+
+    zero = jnp.zeros((6, columns), source.dtype)
+    _, e = gather(topology.dof_plan, inward, zero, (tree.axes, body.gain, tree.offset, source))
+    xs = (tree.axes, body.gain, tree.offset, e / body.pivot[:, None])
+    lam = scatter(topology.dof_plan, outward, zero, xs)
+    rows = []
+    for arm, node in zip(arms, nodes, strict=True):
+        at_link = lam[node] if node >= 0 else zero
+        rows.append(jax.vmap(lambda m, arm=arm: carry_motion(arm, m), in_axes=1, out_axes=1)(at_link))
+    return jnp.concatenate(rows)
+
+
+def tip_compliance(robot: Multibody, q: Shaped[Array, " nq"], frame: str) -> Float[Array, "6 6"]:
+    """The same for one frame by the papers' single recursion, base to tip (overview, application 2):
+
+    Omega(k) = psi*(k+1, k) Omega(k+1) psi(k+1, k) + H* D^-1 H, then carried to the frame.
+    """
+    kin, body = articulated(robot, robot.check_q(q))
+    _, omega = costate_covariances(robot, body)
+    _, point, link = frame_placement(robot, kin, frame)
+    if link < 0:
+        return jnp.zeros((6, 6), body.gain.dtype)
+    shift = jax.vmap(lambda row: carry_motion(point - kin.position[link], row))
+    return shift(shift(omega[robot.topology.v_slices[link].stop - 1]).T)
+
+
+def tip_force_accelerations(
+    robot: Multibody, q: Shaped[Array, " nq"], frame: str, force: Shaped[Array, "6"]
+) -> Float[Array, " nv"]:
+    """Joint accelerations due to a spatial force (moment, force; world axes) that a frame exerts on its surroundings.
+
+    -(I - H psi K)* D^-1 H psi B f: the correction to free accelerations (overview, application 1, eq. 5.3).
+    """
+    kin, body = articulated(robot, robot.check_q(q))
+    force = jnp.asarray(force)
+    if force.shape != (6,):
+        raise ValueError(f"force must have shape (6,): moment, then force; got {force.shape}.")
+    topology, tree = robot.topology, body.tree
+    _, point, link = frame_placement(robot, kin, frame)
+    source = jnp.zeros((topology.nv, 6), tree.axes.dtype)
+    if link >= 0:
+        source = source.at[topology.v_slices[link].stop - 1].set(carry_force(point - kin.position[link], force))
+
+    def inward(z, x):
+        h, g, offset, force = x
+        z = z + force
+        e = jnp.sum(h * z)
+        return carry_force(offset, z - g * e), e
+
+    zero = jnp.zeros(6, source.dtype)
+    _, e = gather(topology.dof_plan, inward, zero, (tree.axes, body.gain, tree.offset, source))
+    return smooth(robot, tree, body.gain, -e / body.pivot)

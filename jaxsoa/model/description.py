@@ -1,0 +1,77 @@
+"""What a robot file says, before it becomes arrays: links, joints and frames by name.
+
+Readers (`jaxsoa.io`), the builder and the ready-made models all speak this language; `assemble` in
+`jaxsoa.model.assemble` turns a description into a `Multibody`. Everything here is plain NumPy on the host.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+
+class ModelError(ValueError):
+    """A model that cannot be built: the message names the file or element and the offending value."""
+
+
+@dataclasses.dataclass(frozen=True)
+class LinkDescription:
+    """One rigid body. `inertia` (3, 3) is about the centre of mass `com`, both in link axes."""
+
+    name: str
+    mass: float = 0.0
+    com: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(3))
+    inertia: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros((3, 3)))
+
+
+@dataclasses.dataclass(frozen=True)
+class JointDescription:
+    """A joint from link `parent` to link `child`.
+
+    `rotation` (3, 3) and `position` (3,) place the joint frame (which is the child link's frame at the neutral
+    configuration) in the parent link's frame. `axis` is a unit vector in the joint frame; `axis2` is the second axis
+    of a universal joint, or the in-plane x direction of a planar one. `pitch` is metres per radian of a helical joint.
+    The per-degree values (`armature`, `damping`, `friction`, limits) are scalars or sequences of length nv of the joint.
+    A `mimic` is (joint, multiplier, offset): q = multiplier * q[joint] + offset.
+    """
+
+    name: str
+    kind: str
+    parent: str
+    child: str
+    rotation: np.ndarray = dataclasses.field(default_factory=lambda: np.eye(3))
+    position: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(3))
+    axis: np.ndarray = dataclasses.field(default_factory=lambda: np.array([1.0, 0.0, 0.0]))
+    axis2: np.ndarray = dataclasses.field(default_factory=lambda: np.array([0.0, 1.0, 0.0]))
+    pitch: float = 0.0
+    armature: float | Sequence[float] = 0.0
+    damping: float | Sequence[float] = 0.0
+    friction: float | Sequence[float] = 0.0
+    lower: float | Sequence[float] = -np.inf
+    upper: float | Sequence[float] = np.inf
+    effort: float | Sequence[float] = np.inf
+    velocity: float | Sequence[float] = np.inf
+    mimic: tuple[str, float, float] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class FrameDescription:
+    """A named frame fixed to a link, beside those the links themselves give (a sensor, a tool point)."""
+
+    name: str
+    link: str
+    rotation: np.ndarray = dataclasses.field(default_factory=lambda: np.eye(3))
+    position: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(3))
+
+
+@dataclasses.dataclass(frozen=True)
+class RobotDescription:
+    """A whole robot: a tree of links joined by joints, in the model file's order."""
+
+    name: str
+    links: tuple[LinkDescription, ...]
+    joints: tuple[JointDescription, ...]
+    frames: tuple[FrameDescription, ...] = ()
+    source: str = "<code>"

@@ -1,0 +1,262 @@
+"""`Multibody`: a robot as a pytree. Everything physical is a leaf, everything structural is static."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Shaped
+
+from jaxsoa.model.joints import Joint, JointGeometry
+from jaxsoa.model.topology import JointGroup, Topology
+
+
+class Limits(eqx.Module):
+    """Joint limits as the model file gives them; infinite where it gives none. No dynamics function uses them."""
+
+    lower: Float[Array, " nv"]
+    upper: Float[Array, " nv"]
+    velocity: Float[Array, " nv"]
+    effort: Float[Array, " nv"]
+
+
+class Multibody(eqx.Module):
+    """A tree of rigid links. Build one with `load_urdf`, `load_mjcf`, `Builder`, `Multibody.from_arrays` or `models`.
+
+    Rows of the link arrays are the moving links in `link_names` order (base to tip, parents before children).
+    """
+
+    topology: Topology = eqx.field(static=True)
+    # Joint frame in the parent link's frame.
+    joint_rotation: Float[Array, "n 3 3"]
+    joint_position: Float[Array, "n 3"]
+    # Joint geometry in the joint frame; normalized where it is used, so an optimizer may move it freely.
+    axis: Float[Array, "n 3"]
+    axis2: Float[Array, "n 3"]
+    pitch: Float[Array, " n"]
+    # Inertia: mass, centre of mass in link axes, inertia about the centre of mass in link axes.
+    mass: Float[Array, " n"]
+    com: Float[Array, "n 3"]
+    inertia: Float[Array, "n 3 3"]
+    # What acts in the joints, per degree of freedom.
+    armature: Float[Array, " nv"]
+    damping: Float[Array, " nv"]
+    friction: Float[Array, " nv"]
+    friction_velocity: Float[Array, ""]
+    limits: Limits
+    # Surroundings.
+    gravity: Float[Array, "3"]
+    base_rotation: Float[Array, "3 3"]
+    base_position: Float[Array, "3"]
+    # Frames fixed to links (or to the base), row by row of `frame_names`.
+    frame_rotation: Float[Array, "f 3 3"]
+    frame_position: Float[Array, "f 3"]
+
+    # --- sizes and names ---------------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        return self.topology.name
+
+    @property
+    def nq(self) -> int:
+        """Length of a configuration q."""
+        return self.topology.nq
+
+    @property
+    def nv(self) -> int:
+        """Length of a velocity v: the degrees of freedom."""
+        return self.topology.nv
+
+    @property
+    def n_links(self) -> int:
+        """Number of moving links, one per non-fixed joint."""
+        return self.topology.n_links
+
+    @property
+    def link_names(self) -> tuple[str, ...]:
+        return self.topology.link_names
+
+    @property
+    def joint_names(self) -> tuple[str, ...]:
+        return self.topology.joint_names
+
+    @property
+    def frame_names(self) -> tuple[str, ...]:
+        """Every link of the file, the root and those on fixed joints included, and extra frames."""
+        return self.topology.frame_names
+
+    @property
+    def dtype(self):
+        return self.mass.dtype
+
+    def q_index(self, joint: str) -> slice:
+        """Where a joint's coordinates stand in q."""
+        return self.topology.q_slices[self.topology.joint_number(joint)]
+
+    def v_index(self, joint: str) -> slice:
+        """Where a joint's velocities stand in v (and accelerations, torques)."""
+        return self.topology.v_slices[self.topology.joint_number(joint)]
+
+    def __repr__(self) -> str:
+        return f"Multibody({self.name!r}: {self.n_links} links, nq={self.nq}, nv={self.nv}, {len(self.frame_names)} frames)"
+
+    # --- configurations ----------------------------------------------------------------------------------------
+
+    def neutral(self) -> Float[Array, " nq"]:
+        """Zero for every coordinate, the identity for every quaternion."""
+        values = [x for joint in self.topology.joints for x in joint.neutral()]
+        return jnp.asarray(values, self.dtype)
+
+    def random(self, key: Array) -> Float[Array, " nq"]:
+        """A random configuration: uniform angles and displacements (inside finite limits), uniform rotations."""
+        if isinstance(key, int):
+            key = jax.random.key(key)
+        keys = jax.random.split(key, self.n_links)
+        parts = []
+        for joint, dofs, k in zip(self.topology.joints, self.topology.v_slices, keys, strict=True):
+            q = joint.random(k, self.dtype)
+            if joint.nq == joint.nv:
+                low, high = self.limits.lower[dofs], self.limits.upper[dofs]
+                limited = jnp.isfinite(low) & jnp.isfinite(high)
+                inside = jax.random.uniform(jax.random.fold_in(k, 1), q.shape, self.dtype)
+                q = jnp.where(limited, jnp.where(limited, low, 0) + inside * jnp.where(limited, high - low, 1), q)
+            parts.append(q)
+        return jnp.concatenate(parts)
+
+    def integrate(self, q: Shaped[Array, " nq"], dv: Shaped[Array, " nv"]) -> Float[Array, " nq"]:
+        """Move q by the tangent vector dv (a velocity times a time): exact for constant joint velocities."""
+        q, dv = self.check_q(q), self.check_v(dv, "dv")
+        parts = [(lambda q, dv, joint=g.joint: joint.integrate(q, dv)) for g in self.topology.groups]
+        moved = [jax.vmap(f)(q[g.q_index], dv[g.v_index]) for f, g in zip(parts, self.topology.groups, strict=True)]
+        return self._join_q(moved)
+
+    def difference(self, q0: Shaped[Array, " nq"], q1: Shaped[Array, " nq"]) -> Float[Array, " nv"]:
+        """The tangent vector that moves q0 to q1: `integrate(q0, difference(q0, q1))` is q1."""
+        q0, q1 = self.check_q(q0, "q0"), self.check_q(q1, "q1")
+        parts = [jax.vmap(g.joint.difference)(q0[g.q_index], q1[g.q_index]) for g in self.topology.groups]
+        return self.join_dofs(parts)
+
+    def normalize(self, q: Shaped[Array, " nq"]) -> Float[Array, " nq"]:
+        """q with unit quaternions."""
+        return self.check_q(q)
+
+    def _join_q(self, parts: list[Array]) -> Array:
+        flat = jnp.concatenate([part.reshape(-1) for part in parts])
+        index = np.concatenate([g.q_index.ravel() for g in self.topology.groups])
+        return _reorder(flat, np.argsort(index))
+
+    # --- arrays by kind of joint, joined in the order of links or of degrees of freedom -------------------------
+
+    def geometry(self, group: JointGroup) -> JointGeometry:
+        """The differentiable geometry of a group's joints, axes normalized, stacked."""
+
+        def unit(axis: Array) -> Array:
+            return axis / jnp.sqrt(jnp.sum(axis * axis, axis=-1, keepdims=True))
+
+        links = group.links
+        return JointGeometry(unit(_rows(self.axis, links)), unit(_rows(self.axis2, links)), _rows(self.pitch, links))
+
+    def join_links(self, parts: list[Array]) -> Array:
+        """Per-group arrays (n, ...) to one array in link order."""
+        return _reorder(jnp.concatenate(parts) if len(parts) > 1 else parts[0], self.topology.link_order)
+
+    def join_dofs(self, parts: list[Array]) -> Array:
+        """Per-group arrays (n, nv of the kind, ...) to one array in the order of v."""
+        flat = [part.reshape(-1, *part.shape[2:]) for part in parts]
+        return _reorder(jnp.concatenate(flat) if len(flat) > 1 else flat[0], self.topology.dof_order)
+
+    # --- changed copies ----------------------------------------------------------------------------------------
+
+    def replace(self, **leaves) -> Multibody:
+        """A copy with some leaves replaced (shapes are checked)."""
+        known = {f.name for f in dataclasses.fields(self)} - {"topology"}
+        arrays = {}
+        for key, value in leaves.items():
+            if key not in known:
+                raise TypeError(f"Multibody has no leaf {key!r}; it has {', '.join(sorted(known))}.")
+            old = getattr(self, key)
+            if key == "limits":
+                arrays[key] = value
+                continue
+            value = jnp.asarray(value, self.dtype)
+            if value.shape != old.shape:
+                raise ValueError(f"{key} of {self.name!r} has shape {old.shape}, got {value.shape}.")
+            arrays[key] = value
+        names = tuple(arrays)
+        return eqx.tree_at(lambda m: [getattr(m, n) for n in names], self, [arrays[n] for n in names])
+
+    def frictionless(self) -> Multibody:
+        """The same model without damping and Coulomb friction (armature stays)."""
+        return self.replace(damping=jnp.zeros_like(self.damping), friction=jnp.zeros_like(self.friction))
+
+    def with_base(self, rotation: Array, position: Array) -> Multibody:
+        """The same model with its base placed at (rotation, position) in the world."""
+        return self.replace(base_rotation=rotation, base_position=position)
+
+    def with_gravity(self, gravity: Array) -> Multibody:
+        return self.replace(gravity=gravity)
+
+    def astype(self, dtype) -> Multibody:
+        """The same model in another floating-point type."""
+        cast = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), self)
+        return cast
+
+    # --- checks, at trace time ----------------------------------------------------------------------------------
+
+    def check_q(self, q, name: str = "q") -> Array:
+        """q as floating point, of the right shape, quaternions normalized; the message names nq and nv."""
+        q = self._check(q, name, self.nq, "configuration", "nq")
+        parts = [g for g in self.topology.groups if g.joint.nq != g.joint.nv]
+        for g in parts:
+            quaternions = q[g.q_index]
+            if not isinstance(q, jax.core.Tracer) and bool(jnp.any(jnp.all(quaternions[:, :4] == 0, axis=1))):
+                raise ValueError(f"{name} holds a quaternion of zeros, which is no rotation (joint kind {g.joint.name}).")
+            q = q.at[g.q_index].set(jax.vmap(g.joint.normalize)(quaternions))
+        return q
+
+    def check_v(self, v, name: str = "v") -> Array:
+        return self._check(v, name, self.nv, "velocity-like vector", "nv")
+
+    def _check(self, x, name: str, size: int, what: str, size_name: str) -> Array:
+        x = jnp.asarray(x)
+        if x.shape != (size,):
+            other = self.nv if size_name == "nq" else self.nq
+            swapped = " Were q and v exchanged?" if x.shape == (other,) and other != size else ""
+            batched = " Batch with jax.vmap." if x.ndim > 1 and x.shape[-1] == size else ""
+            raise ValueError(
+                f"{name} must be one {what} of shape ({size_name},) = ({size},) for robot {self.name!r} "
+                f"(nq={self.nq}, nv={self.nv}), got shape {x.shape}.{swapped}{batched}"
+            )
+        return as_float(x, self.dtype)
+
+    def check_f_ext(self, f_ext) -> Array | None:
+        """f_ext (n_links, 6) or None."""
+        if f_ext is None:
+            return None
+        f_ext = jnp.asarray(f_ext)
+        if f_ext.shape != (self.n_links, 6):
+            raise ValueError(
+                f"f_ext must have shape (n_links, 6) = ({self.n_links}, 6) for robot {self.name!r}: moment then force "
+                f"on each moving link, world axes, about the link's origin; got {f_ext.shape}."
+            )
+        return as_float(f_ext, self.dtype)
+
+    def joint_of(self, link: int) -> Joint:
+        return self.topology.joints[link]
+
+
+def as_float(x: Array, dtype) -> Array:
+    """Integers and booleans become the model's floating type; floating types stay (JAX promotes them)."""
+    return x if jnp.issubdtype(x.dtype, jnp.floating) else x.astype(dtype)
+
+
+def _rows(x: Array, index: np.ndarray) -> Array:
+    return x if len(index) == x.shape[0] and np.array_equal(index, np.arange(len(index))) else x[index]
+
+
+def _reorder(x: Array, order: np.ndarray) -> Array:
+    return _rows(x, order)

@@ -1,0 +1,442 @@
+"""Is this description a robot? Structure and physics, whoever wrote it: a file, the builder or code.
+
+Faults that make the dynamics undefined are a `ModelError`. Link inertias that no rigid body can have are a matter of
+policy, since many robots in daily use contain some: "warn", "strict" (a `ModelError`) or "off".
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+
+from jaxsoa.model.description import JointDescription, LinkDescription, ModelError, RobotDescription
+
+
+class ModelWarning(UserWarning):
+    """A model that can be simulated but is probably not what its author meant."""
+
+
+POLICIES = ("warn", "strict", "off")
+
+#: Degrees of freedom of each kind of joint.
+_DEGREES = {
+    "revolute": 1,
+    "continuous": 1,
+    "prismatic": 1,
+    "helical": 1,
+    "universal": 2,
+    "cylindrical": 2,
+    "planar": 3,
+    "spherical": 3,
+    "free": 6,
+    "fixed": 0,
+}
+_KINDS_WITHOUT_AXIS = ("spherical", "free", "fixed")
+_KINDS_WITH_SECOND_AXIS = ("universal", "planar")
+
+#: Files round their numbers: a principal moment may miss a bound by this fraction of the largest one.
+_INERTIA_TOLERANCE = 1e-6
+#: Rotations given in single precision still count as rotations.
+_ROTATION_TOLERANCE = 1e-5
+#: Below this fraction of what the joint carries, the inertia a joint feels is rounding error.
+_SINGULAR_TOLERANCE = 1e-12
+
+
+def validate_description(description: RobotDescription, policy: str = "warn") -> RobotDescription:
+    """The same description with every axis of unit length, or a `ModelError`.
+
+    `policy` concerns inertias that no rigid body has: not positive semidefinite, violating the triangle inequality of
+    principal moments, or non-zero without mass. Each of the three gives at most one `ModelWarning` per model.
+    """
+    if policy not in POLICIES:
+        raise ValueError(f"The validation policy must be one of {', '.join(POLICIES)}, but it is {policy!r}.")
+    _check_names(description)
+    for joint in description.joints:
+        _check_joint(joint, f"{description.source}: joint {joint.name!r}")
+    outward = _joints_outward(description)
+    leaders = _mimic_leaders(description)
+    for link in description.links:
+        _check_link(link, f"{description.source}: link {link.name!r}")
+    for frame in description.frames:
+        _check_placement(frame.rotation, frame.position, f"{description.source}: frame {frame.name!r}")
+    _check_inertias(description, policy)
+    units = {joint.name: _with_unit_axes(joint) for joint in description.joints}
+    _check_mass_matrix(description, [units[joint.name] for joint in outward], leaders)
+    return dataclasses.replace(description, joints=tuple(units.values()))
+
+
+def abbreviated(items: Sequence[str], limit: int = 10) -> str:
+    """The items with commas between them; only the first ten of a long list."""
+    text = ", ".join(items[:limit])
+    return text if len(items) <= limit else f"{text} and {len(items) - limit} more"
+
+
+# Names and structure --------------------------------------------------------------------------------------------
+
+
+def _check_names(description: RobotDescription) -> None:
+    source = description.source
+    if not description.links:
+        raise ModelError(f"{source}: the robot has no links; at least one is needed.")
+    link_names = [link.name for link in description.links]
+    _refuse_duplicates(link_names, "link", source)
+    _refuse_duplicates([joint.name for joint in description.joints], "joint", source)
+    _refuse_duplicates(link_names + [frame.name for frame in description.frames], "link or frame", source)
+    known = set(link_names)
+    for joint in description.joints:
+        for role, link in (("parent", joint.parent), ("child", joint.child)):
+            if link not in known:
+                message = f"{source}: joint {joint.name!r} names the {role} link {link!r}, which does not exist"
+                raise ModelError(f"{message}.{_did_you_mean(link, known)}")
+    for frame in description.frames:
+        if frame.link not in known:
+            message = f"{source}: frame {frame.name!r} is fixed to link {frame.link!r}, which does not exist"
+            raise ModelError(f"{message}.{_did_you_mean(frame.link, known)}")
+
+
+def _refuse_duplicates(names: Iterable[str], what: str, source: str) -> None:
+    repeated = [repr(name) for name, count in Counter(names).items() if count > 1]
+    if repeated:
+        raise ModelError(f"{source}: each {what} needs a name of its own; repeated: {abbreviated(repeated)}.")
+
+
+def _did_you_mean(name: str, known: Iterable[str]) -> str:
+    if len(name) > 100:
+        return ""  # matching is quadratic in the length of a name
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def _joints_outward(description: RobotDescription) -> list[JointDescription]:
+    """All joints, each after the one that carries it; a `ModelError` unless the links are one tree."""
+    source = description.source
+    joint_to: dict[str, JointDescription] = {}
+    children: dict[str, list[JointDescription]] = {link.name: [] for link in description.links}
+    for joint in description.joints:
+        if joint.child in joint_to:
+            raise ModelError(
+                f"{source}: link {joint.child!r} is the child of two joints, {joint_to[joint.child].name!r} and "
+                f"{joint.name!r}. A model is a tree: keep one of them, and close the loop with a loop constraint "
+                "(`closed_chain.Loop`)."
+            )
+        joint_to[joint.child] = joint
+        children[joint.parent].append(joint)
+
+    roots = [link.name for link in description.links if link.name not in joint_to]
+    outward = [joint for root in roots for joint in children[root]]
+    for joint in outward:  # the list grows while it is walked: breadth first, without recursion
+        outward.extend(children[joint.child])
+    if len(outward) < len(description.joints):
+        reached = {joint.name for joint in outward}
+        link = next(joint.child for joint in description.joints if joint.name not in reached)
+        cycle = _cycle(link, lambda name: joint_to[name].parent)[::-1]
+        raise ModelError(
+            f"{source}: links form a cycle: {' -> '.join(map(repr, cycle))}. A model is a tree with one root: remove "
+            "one joint, and close the loop with a loop constraint (`closed_chain.Loop`)."
+        )
+    if len(roots) > 1:
+        raise ModelError(
+            f"{source}: the links are not connected: {len(roots)} of them have no parent "
+            f"({abbreviated([repr(root) for root in roots])}). Join all but one of them to the robot."
+        )
+    return outward
+
+
+def _cycle(start: str, successor: Callable[[str], str]) -> list[str]:
+    """The cycle that `start` leads to, with its first name repeated at the end."""
+    path: dict[str, int] = {}
+    name = start
+    while name not in path:
+        path[name] = len(path)
+        name = successor(name)
+    return [*list(path)[path[name] :], name]
+
+
+def _mimic_leaders(description: RobotDescription) -> dict[str, str]:
+    """For each joint the one whose coordinate it follows, at the end of a chain of mimics: usually itself."""
+    joints = {joint.name: joint for joint in description.joints}
+    target_of: dict[str, str] = {}
+    followers: dict[str, list[str]] = {name: [] for name in joints}
+    for joint in description.joints:
+        if joint.mimic is None:
+            continue
+        target, multiplier, offset = joint.mimic
+        where = f"{description.source}: joint {joint.name!r} mimics {target!r}"
+        if target not in joints:
+            raise ModelError(f"{where}, which does not exist.{_did_you_mean(target, joints)}")
+        for partner in (joint, joints[target]):
+            if _DEGREES[partner.kind] != 1:
+                raise ModelError(f"{where}, but {partner.name!r} is {partner.kind}: both need one degree of freedom.")
+        _array(multiplier, (), f"{where}: the multiplier")
+        _array(offset, (), f"{where}: the offset")
+        target_of[joint.name] = target
+        followers[target].append(joint.name)
+
+    leaders = {name: name for name in joints if name not in target_of}
+    queue = list(leaders)
+    for name in queue:  # the list grows while it is walked
+        leaders.update((follower, leaders[name]) for follower in followers[name])
+        queue.extend(followers[name])
+    if len(leaders) < len(joints):
+        cycle = _cycle(next(name for name in joints if name not in leaders), target_of.__getitem__)
+        raise ModelError(f"{description.source}: joints mimic one another: {' -> '.join(map(repr, cycle))}.")
+    return leaders
+
+
+# Numbers of one joint or link -----------------------------------------------------------------------------------
+
+
+def _check_joint(joint: JointDescription, where: str) -> None:
+    if joint.kind not in _DEGREES:
+        raise ModelError(f"{where} is of unknown kind {joint.kind!r}; those supported are {', '.join(_DEGREES)}.")
+    _check_placement(joint.rotation, joint.position, where)
+    if joint.kind not in _KINDS_WITHOUT_AXIS:
+        axis = _array(joint.axis, (3,), f"{where}: the axis")
+        if np.linalg.norm(axis) < 1e-12:
+            raise ModelError(f"{where}: the axis {_shown(axis)} is zero; a direction is needed.")
+        if joint.kind in _KINDS_WITH_SECOND_AXIS:
+            second = _array(joint.axis2, (3,), f"{where}: the second axis")
+            if np.linalg.norm(np.cross(axis, second)) <= 1e-6 * np.linalg.norm(axis) * np.linalg.norm(second):
+                raise ModelError(f"{where}: the second axis {_shown(second)} is zero or parallel to {_shown(axis)}.")
+    _array(joint.pitch, (), f"{where}: the pitch")
+
+    for what in ("armature", "damping", "friction"):
+        value = _per_degree(joint, what, where)
+        if not (np.isfinite(value).all() and (value >= 0).all()):
+            raise ModelError(f"{where}: the {what} {_shown(value)} must be finite and not negative.")
+    for what in ("effort", "velocity"):
+        value = _per_degree(joint, what, where)
+        if not (value >= 0).all():
+            raise ModelError(f"{where}: the {what} limit {_shown(value)} must not be negative.")
+    lower, upper = _per_degree(joint, "lower", where), _per_degree(joint, "upper", where)
+    if not ((lower <= upper) & (lower < np.inf) & (upper > -np.inf)).all():
+        raise ModelError(f"{where}: the lower limit {_shown(lower)} is above the upper limit {_shown(upper)}.")
+
+
+def _per_degree(joint: JointDescription, what: str, where: str) -> np.ndarray:
+    """A value given once for the joint or once per degree of freedom, as an array of length nv; may be infinite."""
+    degrees = _DEGREES[joint.kind]
+    value = _floats(getattr(joint, what), f"{where}: the {what}")
+    if value.ndim != 0 and value.shape != (degrees,):
+        raise ModelError(
+            f"{where}: the {what} has shape {value.shape}; a {joint.kind} joint takes one number or {degrees} of them."
+        )
+    return np.broadcast_to(value, (max(degrees, 1),))
+
+
+def _check_link(link: LinkDescription, where: str) -> None:
+    mass = _array(link.mass, (), f"{where}: the mass")
+    if mass < 0:
+        raise ModelError(f"{where}: the mass {float(mass)} is negative.")
+    _array(link.com, (3,), f"{where}: the centre of mass")
+    inertia = _array(link.inertia, (3, 3), f"{where}: the inertia")
+    if np.abs(inertia - inertia.T).max() > _INERTIA_TOLERANCE * np.abs(inertia).max():
+        raise ModelError(f"{where}: the inertia {_shown(inertia)} is not symmetric.")
+
+
+def _check_placement(rotation: np.ndarray, position: np.ndarray, where: str) -> None:
+    _array(position, (3,), f"{where}: the position")
+    rotation = _array(rotation, (3, 3), f"{where}: the rotation")
+    error = np.abs(rotation @ rotation.T - np.eye(3)).max()
+    if error > _ROTATION_TOLERANCE or np.linalg.det(rotation) < 0:
+        raise ModelError(f"{where}: the rotation {_shown(rotation)} is not a rotation matrix.")
+
+
+def _floats(value: object, what: str) -> np.ndarray:
+    try:
+        return np.asarray(value, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise ModelError(f"{what} is {value!r}, which is not a number or an array of numbers.") from error
+
+
+def _array(value: object, shape: tuple[int, ...], what: str) -> np.ndarray:
+    array = _floats(value, what)
+    if array.shape != shape:
+        raise ModelError(f"{what} has shape {array.shape}; {shape} is needed.")
+    if not np.isfinite(array).all():
+        raise ModelError(f"{what} {_shown(array)} is not finite.")
+    return array
+
+
+def _shown(array: np.ndarray) -> str:
+    return str(array.tolist())
+
+
+def _with_unit_axes(joint: JointDescription) -> JointDescription:
+    if joint.kind in _KINDS_WITHOUT_AXIS:
+        return joint
+    joint = dataclasses.replace(joint, axis=_unit(joint.axis))
+    return dataclasses.replace(joint, axis2=_unit(joint.axis2)) if joint.kind in _KINDS_WITH_SECOND_AXIS else joint
+
+
+def _unit(vector: np.ndarray) -> np.ndarray:
+    vector = np.asarray(vector, dtype=float)
+    return vector / np.linalg.norm(vector)
+
+
+# Inertias -------------------------------------------------------------------------------------------------------
+
+
+def _principal_moments(links: Sequence[LinkDescription]) -> np.ndarray:
+    """(n_links, 3), ascending; negative where the inertia is not positive semidefinite."""
+    return np.linalg.eigvalsh(np.array([link.inertia for link in links], dtype=float))
+
+
+def _check_inertias(description: RobotDescription, policy: str) -> None:
+    if policy == "off":
+        return
+    moments = _principal_moments(description.links)
+    size = np.abs(moments).max(axis=1)
+    rounding = 1e-12 * size.max()  # exporters write 1e-20 where they mean zero
+    tolerance = np.maximum(_INERTIA_TOLERANCE * size, rounding)
+    massless = np.array([link.mass for link in description.links]) == 0
+    indefinite = moments[:, 0] < -tolerance
+    skewed = ~indefinite & (moments[:, 0] + moments[:, 1] < moments[:, 2] - tolerance)
+    weightless = massless & (size > rounding)
+    for faulty, fault in (
+        (indefinite, "inertia that is not positive semidefinite (link: eigenvalues)"),
+        (skewed, "inertia that violates the triangle inequality (link: principal moments)"),
+        (weightless, "inertia without mass (link: principal moments)"),
+    ):
+        if not faulty.any():
+            continue
+        details = [
+            f"{description.links[k].name!r}: ({', '.join(f'{moment:.4g}' for moment in moments[k])})"
+            for k in np.flatnonzero(faulty)
+        ]
+        message = f"{description.source}: no rigid body has {fault}: {abbreviated(details)}."
+        if policy == "strict":
+            raise ModelError(message)
+        warnings.warn(message, ModelWarning, stacklevel=4)
+
+
+# The mass matrix ------------------------------------------------------------------------------------------------
+
+
+def _check_mass_matrix(
+    description: RobotDescription, outward: Sequence[JointDescription], leaders: dict[str, str]
+) -> None:
+    """Refuse joints that can move without moving any inertia: the mass matrix would be singular everywhere.
+
+    The mass matrix is singular exactly where some D = H P H* of the articulated-body recursion is, so that recursion
+    runs once at a generic configuration (a neutral one can be singular by accident, such as a wrist in gimbal lock).
+    Joints coupled by mimic share one coordinate: it is enough that one of them moves inertia.
+    """
+    links = {link.name: link for link in description.links}
+    moved = [links[joint.child] for joint in outward if joint.kind != "fixed"]
+    if not moved or (all(link.mass > 0 for link in moved) and (_principal_moments(moved) > 0).all()):
+        return  # every moving body resists every motion: nothing to find
+    coupled = Counter(leaders.values())
+    generator = np.random.default_rng(0)
+    articulated = {name: _spatial_inertia(link) for name, link in links.items()}
+    for joint in reversed(outward):
+        rotation, position, H = _pose_at_random(joint, generator)
+        P = articulated[joint.child]
+        if len(H):
+            armature = np.broadcast_to(np.asarray(joint.armature, dtype=float), (len(H),))
+            D = H @ P @ H.T + np.diag(armature)
+            # The largest value that D could take for this P, whatever the direction of the axes.
+            angular, linear = np.linalg.norm(H[:, :3], axis=1), np.linalg.norm(H[:, 3:], axis=1)
+            scale = np.linalg.norm(P[:3, :3]) * angular**2 + np.linalg.norm(P[3:, 3:]) * linear**2 + armature
+            root = np.sqrt(np.where(scale > 0, scale, 1.0))
+            if np.abs(np.linalg.eigvalsh(D / np.outer(root, root))).min() > _SINGULAR_TOLERANCE:
+                size = np.sqrt(np.abs(np.diag(P)))
+                P = P - P @ H.T @ np.linalg.solve(D, H @ P)
+                # What cancelled must not pass for inertia further inward.
+                P = np.where(np.abs(P) > 1e-13 * np.outer(size, size), P, 0.0)
+            else:
+                coupled[leaders[joint.name]] -= 1
+                if coupled[leaders[joint.name]] == 0:
+                    raise ModelError(_singular_message(description, joint, outward))
+        X = _velocity_transform(rotation, position)
+        articulated[joint.parent] = articulated[joint.parent] + X.T @ P @ X
+
+
+def _singular_message(
+    description: RobotDescription, joint: JointDescription, outward: Sequence[JointDescription]
+) -> str:
+    beyond = {joint.child}
+    for other in outward:
+        if other.parent in beyond:
+            beyond.add(other.child)
+    names = [repr(link.name) for link in description.links if link.name in beyond]
+    if all(link.mass == 0 and not np.any(link.inertia) for link in description.links if link.name in beyond):
+        fault = f"moves only links without mass and inertia ({abbreviated(names)})"
+    else:
+        fault = (
+            f"can move without moving any inertia (it carries {abbreviated(names)}: mass on the axis only, or another "
+            "joint beyond massless links undoes its motion)"
+        )
+    return (
+        f"{description.source}: joint {joint.name!r} {fault}, so the mass matrix would be singular. "
+        "Give a link mass and inertia, give the joint an armature, or make it fixed."
+    )
+
+
+def _motion_axes(joint: JointDescription) -> np.ndarray:
+    """(nv, 6): one screw (angular, linear) per degree of freedom, in the joint frame at the neutral configuration."""
+    zero = np.zeros(3)
+    turn, slide = np.concatenate([joint.axis, zero]), np.concatenate([zero, joint.axis])
+    if joint.kind == "universal":
+        return np.array([turn, np.concatenate([joint.axis2, zero])])
+    if joint.kind == "planar":
+        y = np.cross(joint.axis, joint.axis2)
+        return np.array([turn, np.concatenate([zero, np.cross(y, joint.axis)]), np.concatenate([zero, y])])
+    return {
+        "revolute": turn[None],
+        "continuous": turn[None],
+        "prismatic": slide[None],
+        "helical": (turn + joint.pitch * slide)[None],
+        "cylindrical": np.array([turn, slide]),
+        "spherical": np.eye(6)[:3],
+        "free": np.eye(6),
+        "fixed": np.zeros((0, 6)),
+    }[joint.kind]
+
+
+def _pose_at_random(
+    joint: JointDescription, generator: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The child link's pose in its parent at a random q, and H (nv, 6) in the child's axes there.
+
+    A joint of several degrees of freedom moves as the product of the exponentials of its screws.
+    """
+    rotation, position = np.asarray(joint.rotation, dtype=float), np.asarray(joint.position, dtype=float)
+    H = np.zeros((0, 6))
+    for screw in _motion_axes(joint):
+        amount = generator.uniform(0.3, 1.2)
+        turn, shift = _rotation_about(screw[:3] * amount), screw[3:] * amount
+        position = position + rotation @ shift
+        rotation = rotation @ turn
+        H = np.vstack([H @ _velocity_transform(turn, shift).T, screw])
+    return rotation, position, H
+
+
+def _rotation_about(vector: np.ndarray) -> np.ndarray:
+    angle = np.linalg.norm(vector)
+    if angle == 0:
+        return np.eye(3)
+    K = _cross_matrix(vector / angle)
+    return np.eye(3) + np.sin(angle) * K + (1 - np.cos(angle)) * (K @ K)
+
+
+def _velocity_transform(rotation: np.ndarray, position: np.ndarray) -> np.ndarray:
+    """(6, 6): spatial velocity at a frame's origin to that at another, placed by `rotation` and `position` in it."""
+    E = rotation.T
+    return np.block([[E, np.zeros((3, 3))], [-E @ _cross_matrix(position), E]])
+
+
+def _spatial_inertia(link: LinkDescription) -> np.ndarray:
+    """(6, 6), about the link's origin."""
+    C = _cross_matrix(np.asarray(link.com, dtype=float))
+    return np.block([[link.inertia - link.mass * C @ C, link.mass * C], [-link.mass * C, link.mass * np.eye(3)]])
+
+
+def _cross_matrix(vector: np.ndarray) -> np.ndarray:
+    x, y, z = vector
+    return np.array([[0.0, -z, y], [z, 0.0, -x], [-y, x, 0.0]])
