@@ -1,0 +1,60 @@
+"""Spatial operator algebra on JAX: differentiable multibody dynamics.
+
+Conventions: spatial vectors are angular first, (w, v) and (moment, force); public spatial results are in world axes at
+the origin of the link or frame named; links are numbered base to tip, parents before children; quaternions are
+(w, x, y, z). Every function takes one state; batch with `jax.vmap`. See the README for the rest.
+"""
+
+from jaxsoa import models as models
+from jaxsoa.dynamics.forward import (
+    AccelerationSplit as AccelerationSplit,
+    acceleration_split as acceleration_split,
+    forward_dynamics as forward_dynamics,
+    hybrid_dynamics as hybrid_dynamics,
+    prescribed_mask as prescribed_mask,
+)
+from jaxsoa.dynamics.inverse import (
+    bias_force as bias_force,
+    center_of_mass as center_of_mass,
+    inverse_dynamics as inverse_dynamics,
+    kinetic_energy as kinetic_energy,
+    link_forces as link_forces,
+    momentum as momentum,
+    potential_energy as potential_energy,
+)
+from jaxsoa.dynamics.kinematics import (
+    LinkPoses as LinkPoses,
+    forward_kinematics as forward_kinematics,
+    frame_pose as frame_pose,
+    jacobian as jacobian,
+    jacobian_bias as jacobian_bias,
+    link_accelerations as link_accelerations,
+    link_velocities as link_velocities,
+)
+from jaxsoa.dynamics.mass import (
+    InertiaFactor as InertiaFactor,
+    InnovationsMotion as InnovationsMotion,
+    inertia_factor as inertia_factor,
+    innovations_motion as innovations_motion,
+    innovations_torque as innovations_torque,
+    innovations_velocity as innovations_velocity,
+    mass_matrix as mass_matrix,
+    mass_matrix_inverse as mass_matrix_inverse,
+    mass_matrix_logdet as mass_matrix_logdet,
+    mass_times as mass_times,
+    solve_mass_matrix as solve_mass_matrix,
+    velocity_from_innovations as velocity_from_innovations,
+)
+from jaxsoa.dynamics.operational import (
+    operational_space_compliance as operational_space_compliance,
+    operational_space_inertia as operational_space_inertia,
+    tip_compliance as tip_compliance,
+    tip_force_accelerations as tip_force_accelerations,
+)
+from jaxsoa.io.load import load_urdf as load_urdf
+from jaxsoa.model.builder import Builder as Builder, from_arrays as from_arrays
+from jaxsoa.model.description import ModelError as ModelError
+from jaxsoa.model.multibody import Multibody as Multibody
+from jaxsoa.model.validation import ModelWarning as ModelWarning
+
+__version__ = "0.1.0"

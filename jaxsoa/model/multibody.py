@@ -213,7 +213,7 @@ class Multibody(eqx.Module):
         parts = [g for g in self.topology.groups if g.joint.nq != g.joint.nv]
         for g in parts:
             quaternions = q[g.q_index]
-            if not isinstance(q, jax.core.Tracer) and bool(jnp.any(jnp.all(quaternions[:, :4] == 0, axis=1))):
+            if not isinstance(q, jax.core.Tracer) and (np.asarray(q)[g.q_index[:, :4]] == 0).all(axis=1).any():
                 raise ValueError(f"{name} holds a quaternion of zeros, which is no rotation (joint kind {g.joint.name}).")
             q = q.at[g.q_index].set(jax.vmap(g.joint.normalize)(quaternions))
         return q

@@ -1,0 +1,132 @@
+"""Build a robot in code, link by link, or from stacked arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from jaxsoa.model.assemble import assemble
+from jaxsoa.model.description import (
+    FrameDescription,
+    JointDescription,
+    LinkDescription,
+    ModelError,
+    RobotDescription,
+)
+from jaxsoa.model.multibody import Multibody
+
+
+class Builder:
+    """Describe a robot one link at a time, then `build()` it.
+
+        builder = Builder("pendulum")
+        builder.link("rod", joint="revolute", axis=(0, 1, 0), mass=1.0, com=(0, 0, -0.5))
+        builder.link("bob", joint="revolute", parent="rod", position=(0, 0, -1), axis=(0, 1, 0), mass=0.5)
+        builder.frame("tip", link="bob", position=(0, 0, -1))
+        robot = builder.build()
+    """
+
+    def __init__(self, name: str = "robot", *, root: str = "base"):
+        self.name = name
+        self.root = root
+        self._links: list[LinkDescription] = [LinkDescription(root)]
+        self._joints: list[JointDescription] = []
+        self._frames: list[FrameDescription] = []
+
+    def link(
+        self,
+        name: str,
+        *,
+        joint: str,
+        parent: str | None = None,
+        joint_name: str | None = None,
+        rotation=None,
+        position=(0.0, 0.0, 0.0),
+        axis=(0.0, 0.0, 1.0),
+        axis2=(1.0, 0.0, 0.0),
+        pitch: float = 0.0,
+        mass: float = 0.0,
+        com=(0.0, 0.0, 0.0),
+        inertia=None,
+        **per_degree,
+    ) -> Builder:
+        """Add a link on a joint of the given kind.
+
+        `rotation` and `position` place the joint in the parent's frame; `inertia` (3, 3) is about `com`, link axes;
+        further keywords are per degree of freedom: armature, damping, friction, lower, upper, effort, velocity.
+        """
+        inertia = np.zeros((3, 3)) if inertia is None else np.asarray(inertia, float)
+        self._links.append(LinkDescription(name, float(mass), np.asarray(com, float), inertia))
+        rotation = np.eye(3) if rotation is None else np.asarray(rotation, float)
+        self._joints.append(
+            JointDescription(
+                joint_name or f"{name}_joint",
+                joint,
+                self.root if parent is None else parent,
+                name,
+                rotation,
+                np.asarray(position, float),
+                np.asarray(axis, float),
+                np.asarray(axis2, float),
+                pitch,
+                **per_degree,
+            )
+        )
+        return self
+
+    def frame(self, name: str, *, link: str | None = None, rotation=None, position=(0.0, 0.0, 0.0)) -> Builder:
+        """Add a named frame fixed to a link (to the root when none is named)."""
+        rotation = np.eye(3) if rotation is None else np.asarray(rotation, float)
+        self._frames.append(FrameDescription(name, link or self.root, rotation, np.asarray(position, float)))
+        return self
+
+    def describe(self) -> RobotDescription:
+        return RobotDescription(self.name, tuple(self._links), tuple(self._joints), tuple(self._frames))
+
+    def build(self, *, gravity=(0.0, 0.0, -9.81), validate: str = "warn") -> Multibody:
+        return assemble(self.describe(), gravity=gravity, validate=validate)
+
+
+def from_arrays(
+    parents: Sequence[int],
+    kinds: Sequence[str] | str,
+    *,
+    position: np.ndarray,
+    axis: np.ndarray,
+    mass: np.ndarray,
+    com: np.ndarray,
+    inertia: np.ndarray,
+    rotation: np.ndarray | None = None,
+    axis2: np.ndarray | None = None,
+    pitch: np.ndarray | None = None,
+    names: Sequence[str] | None = None,
+    name: str = "robot",
+    gravity=(0.0, 0.0, -9.81),
+    validate: str = "warn",
+) -> Multibody:
+    """A `Multibody` from arrays stacked over links: `parents` (-1 for the base) and one row per link elsewhere.
+
+    `kinds` is one joint kind for all or one per link; `inertia` (n, 3, 3) is about the centres of mass.
+    """
+    n = len(parents)
+    kinds = [kinds] * n if isinstance(kinds, str) else list(kinds)
+    names = [f"link{k}" for k in range(n)] if names is None else list(names)
+    shapes = {"position": (n, 3), "axis": (n, 3), "mass": (n,), "com": (n, 3), "inertia": (n, 3, 3)}
+    given = {"position": position, "axis": axis, "mass": mass, "com": com, "inertia": inertia}
+    optional = {"rotation": (rotation, (n, 3, 3)), "axis2": (axis2, (n, 3)), "pitch": (pitch, (n,))}
+    for key, (value, shape) in optional.items():
+        if value is not None:
+            given[key], shapes[key] = value, shape
+    for key, value in given.items():
+        if np.shape(value) != shapes[key]:
+            raise ModelError(f"{key} must have shape {shapes[key]} for {n} links, got {np.shape(value)}.")
+    if len(kinds) != n or len(names) != n:
+        raise ModelError(f"{n} parents need {n} kinds and names, got {len(kinds)} and {len(names)}.")
+    builder = Builder(name)
+    for k, parent in enumerate(parents):
+        if not -1 <= parent < k:
+            raise ModelError(f"Links must come after their parents: link {k} ({names[k]!r}) has parent {parent}.")
+        rows = {key: np.asarray(value)[k] for key, value in given.items()}
+        builder.link(names[k], joint=kinds[k], parent=None if parent < 0 else names[parent], **rows)
+    return builder.build(gravity=gravity, validate=validate)
