@@ -90,7 +90,8 @@ def riccati_step(children: SpatialInertia, body: RigidInertia, h_w, h_v, armatur
     """One degree of freedom: P, D and G from the sum over its children."""
     P = children.plus_rigid_body(body)
     u_w, u_v = P.times(h_w, h_v)
-    D = ops.dot(h_w, u_w) + ops.dot(h_v, u_v) + armature
+    D = ops.dot(h_w, u_w) + armature
+    D = D if h_v is None else D + ops.dot(h_v, u_v)
     if prescribed is None:
         inverse = 1 / D
     else:

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Shaped
 
+from jaxsoa.model.joints import JointGeometry
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.spatial import ops
 from jaxsoa.spatial.inertia import RigidInertia, rigid_inertia
@@ -27,13 +28,19 @@ class LinkPoses(NamedTuple):
 
 
 class JointMotion(NamedTuple):
-    """What the joints contribute, before any sweep: everything that depends on q (and v) link by link."""
+    """What the joints contribute, before any sweep: everything that depends on q (and v) link by link.
 
-    rotation: Any  # (n, 3, 3) child frame in the parent link's frame
-    position: Any  # (n, 3)
-    subspace: Any  # (nv, 6) rows of H in child axes
-    velocity: Any  # (n, 6) H* v in child axes, or None
-    bias: Any  # (n, 6) derivative of H* at fixed v, seen from the joint frame, child axes; or None where all vanish
+    Vectors are packed, (n, 3), or in components, three arrays (n,); None stands for zero everywhere.
+    """
+
+    rotation: Any  # child frame in the parent link's frame
+    position: Any
+    axis_angular: Any  # H* in child axes, per degree of freedom
+    axis_linear: Any
+    velocity_angular: Any  # H* v in child axes
+    velocity_linear: Any
+    bias_angular: Any  # derivative of H* along the motion, seen from the joint frame, child axes
+    bias_linear: Any
 
 
 class Kinematics(NamedTuple):
@@ -60,32 +67,84 @@ class Velocities(NamedTuple):
         return jnp.concatenate([self.bias_angular, self.bias_linear], axis=-1)
 
 
-def joint_motion(robot: Multibody, q: Array, v: Array | None = None) -> JointMotion:
-    """Evaluate every joint, one kind at a time, vectorized over the joints of a kind."""
-    rotations, positions, subspaces, velocities, biases = [], [], [], [], []
-    has_bias = v is not None and any(group.joint.has_bias for group in robot.topology.groups)
-    for group in robot.topology.groups:
-        joint, geometry = group.joint, robot.geometry(group)
-        qs = q[group.q_index]
-        R, p = jax.vmap(joint.transform)(geometry, qs)
-        subspace = jax.vmap(joint.subspace)(geometry, qs)
-        tree_R, tree_p = _rows(robot.joint_rotation, group.links), _rows(robot.joint_position, group.links)
-        rotations.append(jax.vmap(ops.matmul)(tree_R, R) if joint.rotates else tree_R)
-        shift = jax.vmap(ops.matvec)(tree_R, p) if joint.translates else 0
-        positions.append(tree_p + shift)
-        subspaces.append(subspace)
-        if v is not None:
-            vs = v[group.v_index]
-            velocities.append(jnp.sum(subspace * vs[:, :, None], axis=1))
-            if has_bias:
-                biases.append(jax.vmap(joint.bias)(geometry, qs, vs))
-    return JointMotion(
-        robot.join_links(rotations),
-        robot.join_links(positions),
-        robot.join_dofs(subspaces),
-        None if v is None else robot.join_links(velocities),
-        robot.join_links(biases) if has_bias else None,
-    )
+def joint_motion(robot: Multibody, q: Array, v: Array | None = None, split: bool = False) -> JointMotion:
+    """Evaluate every joint, one kind at a time, vectorized over the joints of a kind; `split`: in components."""
+    topology = robot.topology
+    each = (lambda f: f) if split else jax.vmap
+    vector = ops.split_vector if split else lambda x: x
+    matrix = ops.split_matrix if split else lambda m: m
+    parts: list[JointMotion] = []
+    for group in topology.groups:
+        joint, (axis, axis2, pitch) = group.joint, robot.geometry(group)
+        geometry = JointGeometry(vector(axis), vector(axis2), pitch)
+        coordinates = _columns(q, group.q_index, split)
+        rates = None if v is None else _columns(v, group.v_index, split)
+        tree_R = matrix(_rows(robot.joint_rotation, group.links))
+        tree_p = vector(_rows(robot.joint_position, group.links))
+        R, p = each(joint.pose)(geometry, coordinates)
+        R = tree_R if R is None else each(ops.matmul)(tree_R, R)
+        p = tree_p if p is None else ops.add(tree_p, each(ops.matvec)(tree_R, p))
+        axes = each(joint.axes)(geometry, coordinates)
+        halves = tuple(zip(*axes, strict=True))  # angular parts, linear parts
+        angular, linear = (None if topology.angular_only and half else _stack_dofs(x) for half, x in enumerate(halves))
+        s_w = s_v = c_w = c_v = None
+        if rates is not None:
+            s_w, s_v = (each(_combine)(half, rates) for half in halves)
+            c_w, c_v = each(joint.drift)(geometry, coordinates, rates)
+        parts.append(JointMotion(R, p, angular, linear, s_w, s_v, c_w, c_v))
+    return _joined(robot, parts)
+
+
+def _columns(x: Array, index: np.ndarray, split: bool):
+    """Coordinates of a group's joints: (n, k), or a tuple of k arrays (n,)."""
+    first = index.flat[0]
+    columns = x[first : first + index.size].reshape(*index.shape, *x.shape[1:]) if _contiguous(index) else x[index]
+    return tuple(columns[:, i] for i in range(index.shape[1])) if split else columns
+
+
+def _contiguous(index: np.ndarray) -> bool:
+    return np.array_equal(index.ravel(), np.arange(index.flat[0], index.flat[0] + index.size))
+
+
+def _combine(axes, rates):
+    """Sum of axes times rates; None where all axes are."""
+    terms = [ops.scale(rates[i], axis) for i, axis in enumerate(axes) if axis is not None]
+    return ops.add(*terms) if terms else None
+
+
+def _stack_dofs(axes):
+    """Per-dof vectors of a group (each (n, ...)) to (n, nv, ...); zeros where an axis is None, None where all are."""
+    present = [axis for axis in axes if axis is not None]
+    if not present:
+        return None
+    zero = jax.tree.map(jnp.zeros_like, present[0])
+    filled = (zero if axis is None else axis for axis in axes)
+    return jax.tree.map(lambda *x: jnp.stack(jnp.broadcast_arrays(*x), axis=1), *filled)
+
+
+def _joined(robot: Multibody, parts: list[JointMotion]) -> JointMotion:
+    """Groups joined in the order of links and of degrees of freedom."""
+
+    def join(field: str, joiner):
+        values = [getattr(part, field) for part in parts]
+        if all(value is None for value in values):
+            return None
+        like = next(value for value in values if value is not None)
+
+        def zeros(group):
+            lead = group.v_index.shape if field.startswith("axis") else group.links.shape
+            return jax.tree.map(lambda x: jnp.zeros(lead + x.shape[len(lead) :], x.dtype), like)
+
+        def joined(*leaves):
+            lead = 2 if field.startswith("axis") else 1
+            tail = jnp.broadcast_shapes(*(x.shape[lead:] for x in leaves))
+            return joiner([jnp.broadcast_to(x, x.shape[:lead] + tail) for x in leaves])
+
+        filled = [zeros(g) if x is None else x for x, g in zip(values, robot.topology.groups, strict=True)]
+        return jax.tree.map(joined, *filled)
+
+    names = JointMotion._fields
+    return JointMotion(*(join(f, robot.join_dofs if f.startswith("axis") else robot.join_links) for f in names))
 
 
 def _rows(x: Array, index: np.ndarray) -> Array:
@@ -98,27 +157,81 @@ def pose_step(R, p, motion_R, motion_p):
     return ops.matmul(R, motion_R), ops.add(p, offset), offset
 
 
-def velocity_step(w, v, offset, s_w, s_v, c_w=None, c_v=None):
+def velocity_step(w, v, offset, s_w=None, s_v=None, c_w=None, c_v=None):
     """One link's velocity and bias acceleration from its parent's velocity (JPL 88-11, 2.25, 2.32).
 
-    (s_w, s_v) is the joint's relative velocity H* v and (c_w, c_v) its own bias, in world axes. With accelerations
-    differentiated in the inertial frame, d/dt (v + w x l + s_v) gives w x (w x l) + 2 w x s_v: the factor 2 that
-    the report's (2.32) lacks for sliding joints.
+    (s_w, s_v) is the joint's relative velocity H* v and (c_w, c_v) its own bias, in world axes; None is zero. With
+    accelerations differentiated in the inertial frame, d/dt (v + w x l + s_v) gives w x (w x l) + 2 w x s_v: the
+    factor 2 that the report's (2.32) lacks for sliding joints.
     """
+
+    def plus(*terms):
+        return ops.add(*(term for term in terms if term is not None))
+
     swing = ops.cross(w, offset)
-    a_w = ops.cross(w, s_w)
-    a_v = ops.cross(w, ops.add(swing, s_v, s_v))
-    if c_w is not None:
-        a_w, a_v = ops.add(a_w, c_w), ops.add(a_v, c_v)
-    return ops.add(w, s_w), ops.add(v, swing, s_v), a_w, a_v
+    a_w = plus(ops.cross(w, w if s_w is None else s_w), c_w)  # w x w is zero, in the right form
+    a_v = plus(ops.cross(w, plus(swing, s_v, s_v)), c_v)
+    return plus(w, s_w), plus(v, swing, s_v), a_w, a_v
 
 
-def world_axes(robot: Multibody, R: Array, subspace: Array) -> Array:
-    """Rows of H turned into world axes: (nv, 6)."""
-    links = robot.topology.dof_link
-    R = R if robot.topology.single_dof else R[links]
-    turn = jax.vmap(lambda R, s: jnp.concatenate([ops.matvec(R, s[:3]), ops.matvec(R, s[3:])]))
-    return turn(R, subspace)
+class LinkMotion(NamedTuple):
+    """The result of the moving outward sweep, packed or in components (see `spatial.ops`)."""
+
+    rotation: Any
+    position: Any
+    offset: Any
+    angular: Any
+    linear: Any
+    bias_angular: Any
+    bias_linear: Any
+
+
+def sweep_motion(robot: Multibody, motion: JointMotion, split: bool = False) -> LinkMotion:
+    """Poses, velocities and bias accelerations by one outward sweep, in the form `motion` has."""
+
+    def step(parent, x):
+        R, p, w, v = parent
+        motion_R, motion_p, *joint = x
+        R, p, offset = pose_step(R, p, motion_R, motion_p)
+        s_w, s_v, c_w, c_v = (None if y is None else ops.matvec(R, y) for y in joint)
+        w, v, a_w, a_v = velocity_step(w, v, offset, s_w, s_v, c_w, c_v)
+        return (R, p, w, v), LinkMotion(R, p, offset, w, v, a_w, a_v)
+
+    velocity = (motion.velocity_angular, motion.velocity_linear, motion.bias_angular, motion.bias_linear)
+    xs = (motion.rotation, motion.position, *velocity)
+    zero, base_R = base_vector(jnp.zeros_like(robot.base_position), xs, split), robot.base_rotation
+    if split:
+        base_R = tuple(base_vector(row, xs, split) for row in base_R)
+    else:
+        base_R = base_R.astype(zero.dtype)
+    return scatter(robot.topology.link_plan, step, (base_R, zero, zero, zero), xs)
+
+
+def base_vector(x: Array, xs, split: bool):
+    """A three-vector (3, ...) of the base in the form, type and batch shape that a sweep over `xs` carries."""
+    leaves = jax.tree.leaves(xs)
+    x = x.astype(jnp.result_type(x, *(leaf for leaf in leaves if jnp.issubdtype(leaf.dtype, jnp.floating))))
+    if not split:
+        return x
+    batch = jnp.broadcast_shapes(*(leaf.shape[1:] for leaf in leaves))
+    return tuple(jnp.broadcast_to(x[i], batch) for i in range(3))
+
+
+def world_axes(robot: Multibody, R, motion: JointMotion) -> tuple[Any, Any]:
+    """H* in world axes per degree of freedom, angular and linear halves, in the form of R; None is zero."""
+    topology = robot.topology
+    R = R if topology.single_dof else jax.tree.map(lambda x: x[topology.dof_link], R)
+    halves = (motion.axis_angular, motion.axis_linear)
+    w, v = (None if half is None else jax.vmap(ops.matvec)(R, half) for half in halves)
+    if w is None:  # a robot that only slides
+        w = jax.tree.map(jnp.zeros_like, v)
+    return w, v
+
+
+def spatial_rows(w, v) -> Array:
+    """(n, 6, ...) rows from angular and linear halves in either form; None is zero."""
+    w = ops.join_vector(w)
+    return jnp.concatenate([w, jnp.zeros_like(w) if v is None else ops.join_vector(v)], axis=1)
 
 
 def kinematics(robot: Multibody, q: Array) -> Kinematics:
@@ -131,27 +244,16 @@ def kinematics(robot: Multibody, q: Array) -> Kinematics:
 
     base = (_as(robot.base_rotation, motion.rotation), jnp.zeros(3, motion.rotation.dtype))
     R, p, offset = scatter(robot.topology.link_plan, step, base, (motion.rotation, motion.position))
-    return Kinematics(R, p, offset, world_axes(robot, R, motion.subspace))
+    return Kinematics(R, p, offset, spatial_rows(*world_axes(robot, R, motion)))
 
 
 def moving_kinematics(robot: Multibody, q: Array, v: Array) -> tuple[Kinematics, Velocities]:
     """Poses, velocities and bias accelerations by one outward sweep."""
     motion = joint_motion(robot, q, v)
-
-    def step(parent, x):
-        R, p, w, vel = parent
-        motion_R, motion_p, s, c = x
-        R, p, offset = pose_step(R, p, motion_R, motion_p)
-        s_w, s_v = ops.matvec(R, s[:3]), ops.matvec(R, s[3:])
-        turned = () if c is None else (ops.matvec(R, c[:3]), ops.matvec(R, c[3:]))
-        w, vel, a_w, a_v = velocity_step(w, vel, offset, s_w, s_v, *turned)
-        return (R, p, w, vel), (R, p, offset, w, vel, a_w, a_v)
-
-    zero = jnp.zeros(3, jnp.result_type(motion.rotation, motion.velocity))
-    base = (_as(robot.base_rotation, zero), zero, zero, zero)
-    xs = (motion.rotation, motion.position, motion.velocity, motion.bias)
-    R, p, offset, w, vel, a_w, a_v = scatter(robot.topology.link_plan, step, base, xs)
-    return Kinematics(R, p, offset, world_axes(robot, R, motion.subspace)), Velocities(w, vel, a_w, a_v)
+    link = sweep_motion(robot, motion)
+    axes = spatial_rows(*world_axes(robot, link.rotation, motion))
+    kin = Kinematics(link.rotation, link.position, link.offset, axes)
+    return kin, Velocities(link.angular, link.linear, link.bias_angular, link.bias_linear)
 
 
 def _as(x: Array, like: Array) -> Array:

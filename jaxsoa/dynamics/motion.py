@@ -14,71 +14,96 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.custom_batching import custom_vmap
 from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array
 
 from jaxsoa.dynamics.articulated import (
+    DofTree,
     Factors,
-    dof_inertias,
-    dof_tree,
     free_only,
     on_first,
     on_last,
     riccati_step,
     solve_with_factors,
     updated,
-    zero_inertia,
 )
 from jaxsoa.dynamics.inverse import (
     accelerations,
-    base_acceleration,
-    bias_forces,
     dissipation,
     inverse_dynamics_raw,
     newton_euler,
     project,
     sum_outboard,
 )
-from jaxsoa.dynamics.kinematics import joint_rates, kinematics, link_inertias, moving_kinematics
+from jaxsoa.dynamics.kinematics import (
+    base_vector,
+    joint_motion,
+    joint_rates,
+    kinematics,
+    link_inertias,
+    spatial_rows,
+    sweep_motion,
+    world_axes,
+)
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.spatial import ops
+from jaxsoa.spatial.inertia import RigidInertia, SpatialInertia, rigid_inertia
 from jaxsoa.sweeps import gather, scatter
 
 
-def _sweeps(robot: Multibody, q, v, a, tau, f_ext, prescribed) -> tuple[Array, Array, Factors]:
-    """The three sweeps. `a` is read where prescribed, `tau` elsewhere (None means nothing is prescribed)."""
-    kin, vel = moving_kinematics(robot, q, v)
-    inertias = link_inertias(robot, kin.rotation)
-    tree = dof_tree(robot, kin)
-    h_w, h_v = tree.axes[:, :3], tree.axes[:, 3:]
-    force = bias_forces(inertias, vel.angular, f_ext)
-    b_w, b_v = on_last(robot, force[:, :3]), on_last(robot, force[:, 3:])
-    a_w, a_v = on_first(robot, vel.bias_angular), on_first(robot, vel.bias_linear)
+def _sweeps(robot: Multibody, q, v, a, tau, f_ext, prescribed, split: bool) -> tuple[Array, Array, Factors]:
+    """The three sweeps, packed or (`split`) in components, from end to end.
+
+    In components everything is element-wise, so a batch may trail every argument: q (nq, batch), leaves of the robot
+    (..., batch) or (..., 1). `a` is read where prescribed, `tau` elsewhere; `prescribed` None means nothing is.
+    """
+    vector = ops.split_vector if split else lambda x: x
+    matrix = ops.split_matrix if split else lambda m: m
+    topology = robot.topology
+    motion = joint_motion(robot, q, v, split)
+    link = sweep_motion(robot, motion, split)
+    inertia = (robot.inertia + jnp.swapaxes(robot.inertia, 1, 2)) / 2
+    inertias = jax.vmap(rigid_inertia)(link.rotation, robot.mass, vector(robot.com), matrix(inertia))
+    b_w, b_v = jax.vmap(RigidInertia.gyroscopic)(inertias, link.angular)
+    if f_ext is not None:
+        b_w = ops.add(b_w, ops.negative(vector(f_ext[:, :3])))
+        b_v = ops.add(b_v, ops.negative(vector(f_ext[:, 3:])))
+
+    def on(where, tree):
+        return jax.tree.map(lambda x: where(robot, x), tree)
+
+    b_w, b_v, body = on(on_last, (b_w, b_v, inertias))
+    a_w, a_v, offset = on(on_first, (link.bias_angular, link.bias_linear, link.offset))
+    h_w, h_v = world_axes(robot, link.rotation, motion)
     effort = tau - dissipation(robot, v)
     if prescribed is not None:
         given = jnp.where(prescribed, a, 0)
-        a_w, a_v = a_w + h_w * given[:, None], a_v + h_v * given[:, None]
+        a_w = jax.vmap(lambda a, s, h: ops.add(a, ops.scale(s, h)))(a_w, given, h_w)
+        if h_v is not None:
+            a_v = jax.vmap(lambda a, s, h: ops.add(a, ops.scale(s, h)))(a_v, given, h_v)
+
+    def along(h_w, h_v, f_w, f_v):
+        return ops.dot(h_w, f_w) if h_v is None else ops.dot(h_w, f_w) + ops.dot(h_v, f_v)
 
     def inward(children, x):
-        P, z_w, z_v = children
+        P, z_w, z_v = SpatialInertia.expanded(children[0]), *children[1:]
         body, b_w, b_v, a_w, a_v, h_w, h_v, offset, effort, armature, mask = x
         r = riccati_step(P, body, h_w, h_v, armature, mask)
         Pa_w, Pa_v = r.inertia.times(a_w, a_v)
         z_w, z_v = ops.add(z_w, Pa_w, b_w), ops.add(z_v, Pa_v, b_v)
-        projected = ops.dot(h_w, z_w) + ops.dot(h_v, z_v)
+        projected = along(h_w, h_v, z_w, z_v)
         nu = (effort - projected) * r.pivot_inverse
         u_w, u_v = r.force_per_rate
         up_w, up_v = ops.add(z_w, ops.scale(nu, u_w)), ops.add(z_v, ops.scale(nu, u_v))
-        carried = (updated(r).shifted(offset), ops.add(up_w, ops.cross(offset, up_v)), up_v)
+        carried = (updated(r).shifted(offset).compact(), ops.add(up_w, ops.cross(offset, up_v)), up_v)
         reaction = None if mask is None else (u_w, u_v, projected)
         return carried, (*r.gain, nu, r.pivot_inverse, reaction)
 
-    dtype = jnp.result_type(kin.axes, effort)
-    zero = jnp.zeros(3, dtype)
-    body = dof_inertias(robot, inertias)
-    xs = (body, b_w, b_v, a_w, a_v, h_w, h_v, tree.offset, effort, robot.armature, prescribed)
-    plan = robot.topology.dof_plan
-    _, (g_w, g_v, nu, pivot_inverse, reaction) = gather(plan, inward, (zero_inertia(dtype), zero, zero), xs)
+    xs = (body, b_w, b_v, a_w, a_v, h_w, h_v, offset, effort, robot.armature, prescribed)
+    zero = base_vector(jnp.zeros_like(robot.gravity), xs, split)
+    nothing = SpatialInertia(*((zero, zero, zero) if split else jnp.zeros((3, 3), zero.dtype) for _ in range(3)))
+    _, (g_w, g_v, nu, pivot_inverse, reaction) = gather(topology.dof_plan, inward, (nothing.compact(), zero, zero), xs)
 
     def outward(parent, x):
         w, v = parent
@@ -86,22 +111,44 @@ def _sweeps(robot: Multibody, q, v, a, tau, f_ext, prescribed) -> tuple[Array, A
         v = ops.add(v, ops.cross(w, offset))
         a = nu - ops.dot(g_w, w) - ops.dot(g_v, v)
         felt = None if u is None else ops.dot(u[0], w) + ops.dot(u[1], v) + u[2]
-        return (ops.add(w, ops.scale(a, h_w), a_w), ops.add(v, ops.scale(a, h_v), a_v)), (a, felt)
+        v = ops.add(v, a_v) if h_v is None else ops.add(v, a_v, ops.scale(a, h_v))
+        return (ops.add(w, a_w, ops.scale(a, h_w)), v), (a, felt)
 
-    xs = (g_w, g_v, nu, h_w, h_v, tree.offset, a_w, a_v, reaction)
-    found, felt = scatter(plan, outward, base_acceleration(robot, effort), xs)
-    factors = Factors(tree, jnp.concatenate([g_w, g_v], axis=-1), pivot_inverse)
+    xs = (g_w, g_v, nu, h_w, h_v, offset, a_w, a_v, reaction)
+    base = (zero, base_vector(-robot.gravity, xs, split))
+    found, felt = scatter(topology.dof_plan, outward, base, xs)
+    axes = spatial_rows(h_w, h_v)
+    factors = Factors(DofTree(axes, ops.join_vector(offset)), spatial_rows(g_w, g_v), pivot_inverse)
     if prescribed is None:
-        return found, tau, factors
+        return found, tau.astype(found.dtype), factors
     acceleration = jnp.where(prescribed, a, found)
     needed = felt + robot.armature * acceleration + dissipation(robot, v)
     return acceleration, jnp.where(prescribed, needed, tau), factors
 
 
+@custom_vmap
+def _sweeps_either_way(robot, q, v, a, tau, f_ext, prescribed):
+    """One evaluation runs packed: few, small operations. A batch runs in components: long element-wise loops."""
+    return _sweeps(robot, q, v, a, tau, f_ext, prescribed, split=False)
+
+
+@_sweeps_either_way.def_vmap
+def _batched_sweeps(axis_size, in_batched, *arguments):
+    def batch_last(x, batched):
+        return jnp.moveaxis(x, 0, -1) if batched else jnp.expand_dims(x, -1)
+
+    outputs = _sweeps(*jax.tree.map(batch_last, tuple(arguments), tuple(in_batched)), split=True)
+
+    def batch_first(x):
+        return jnp.moveaxis(jnp.broadcast_to(x, (*x.shape[:-1], axis_size)), -1, 0)
+
+    return jax.tree.map(batch_first, outputs), jax.tree.map(lambda _: True, outputs)
+
+
 @jax.custom_jvp
 def solve_motion(robot: Multibody, q, v, a, tau, f_ext, prescribed) -> tuple[Array, Array, Factors]:
     """(accelerations, torques, factors), complete: given where given, found where not. `prescribed` may be None."""
-    return _sweeps(robot, q, v, a, tau, f_ext, prescribed)
+    return _sweeps_either_way(robot, q, v, a, tau, f_ext, prescribed)
 
 
 def _is_zero(t) -> bool:

@@ -2,61 +2,68 @@
 
 A joint moves its child link's frame relative to the *joint frame*, which is fixed in the parent link. Per kind:
 
-    transform(geometry, q) -> R, p      pose of the child frame in the joint frame
-    subspace(geometry, q) -> (nv, 6)    rows H(k): the child's relative spatial velocity is H* v, child axes, child origin
-    bias(geometry, q, v) -> (6,)        derivative of H* at fixed v, as seen from the joint frame, child axes
-    integrate(q, dv) -> q               move by a tangent vector (exact for a constant velocity)
-    difference(q0, q1) -> dv            its inverse
+    pose(geometry, q) -> R, p               pose of the child frame in the joint frame; None for no turn or no shift
+    axes(geometry, q) -> ((w, v), ...)      columns of H*, one per degree of freedom: the child's relative velocity is
+                                            the sum of axes times rates, child axes, child origin; None for zero
+    drift(geometry, q, v) -> (w, v)         derivative of the axes along the motion, as seen from the joint frame
+    integrate(q, dv) -> q                   move by a tangent vector (exact for a constant velocity)
+    difference(q0, q1) -> dv                its inverse
 
 Spatial vectors are angular first. `geometry` holds the joint's differentiable parameters: a unit `axis`, a second
 axis `axis2` (universal: second axis, fixed in the child; planar: the in-plane x direction) and a helical `pitch`.
+`pose`, `axes` and `drift` work on either form of three-vectors (see `spatial.ops`), so one definition serves a single
+robot and a large batch; `transform`, `subspace` and `bias` are the same as plain arrays.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from jaxsoa.spatial import ops, rotation
 
 
 class JointGeometry(NamedTuple):
-    axis: Float[Array, "3"]
-    axis2: Float[Array, "3"]
-    pitch: Float[Array, ""]
-
-
-def _angular(*axes) -> Array:
-    return jnp.stack([jnp.concatenate([a, jnp.zeros_like(a)]) for a in axes])
-
-
-def _linear(*axes) -> Array:
-    return jnp.stack([jnp.concatenate([jnp.zeros_like(a), a]) for a in axes])
+    axis: Any
+    axis2: Any
+    pitch: Any
 
 
 class Joint:
-    """Common behaviour: coordinates that add, no bias."""
+    """Common behaviour: coordinates that add, no drift."""
 
     name: str
     nq: int
     nv: int
-    translates: bool = True  # whether transform's p can differ from zero
-    rotates: bool = True
-    has_bias: bool = False
+    has_bias: bool = False  # whether `drift` can differ from zero
+    angular_only: bool = False  # whether no axis has a linear part
     # The letters of the coordinates, for people: what each entry of v is.
     coordinates: tuple[str, ...]
 
-    def transform(self, geometry: JointGeometry, q) -> tuple[Array, Array]:
+    def pose(self, geometry: JointGeometry, q) -> tuple:
         raise NotImplementedError
 
-    def subspace(self, geometry: JointGeometry, q) -> Array:
+    def axes(self, geometry: JointGeometry, q) -> tuple[tuple, ...]:
         raise NotImplementedError
 
-    def bias(self, geometry: JointGeometry, q, v) -> Array:
-        return jnp.zeros(6, v.dtype)
+    def drift(self, geometry: JointGeometry, q, v) -> tuple:
+        return None, None
+
+    def transform(self, geometry: JointGeometry, q: Array) -> tuple[Array, Array]:
+        """`pose` as arrays (3, 3) and (3,)."""
+        R, p = self.pose(geometry, q)
+        return jnp.eye(3, dtype=q.dtype) if R is None else R, jnp.zeros(3, q.dtype) if p is None else p
+
+    def subspace(self, geometry: JointGeometry, q: Array) -> Array:
+        """`axes` as an array (nv, 6): the rows of H."""
+        return jnp.stack([_spatial(w, v, q.dtype) for w, v in self.axes(geometry, q)])
+
+    def bias(self, geometry: JointGeometry, q: Array, v: Array) -> Array:
+        """`drift` as an array (6,)."""
+        return _spatial(*self.drift(geometry, q, v), q.dtype)
 
     def neutral(self) -> tuple[float, ...]:
         return (0.0,) * self.nq
@@ -74,14 +81,19 @@ class Joint:
         return q
 
 
+def _spatial(w, v, dtype) -> Array:
+    zero = jnp.zeros(3, dtype)
+    return jnp.concatenate([zero if w is None else w, zero if v is None else v])
+
+
 class Revolute(Joint):
-    name, nq, nv, translates, coordinates = "revolute", 1, 1, False, ("angle",)
+    name, nq, nv, angular_only, coordinates = "revolute", 1, 1, True, ("angle",)
 
-    def transform(self, geometry, q):
-        return rotation.from_axis_angle(geometry.axis, q[0]), jnp.zeros_like(geometry.axis)
+    def pose(self, geometry, q):
+        return rotation.from_axis_angle(geometry.axis, q[0]), None
 
-    def subspace(self, geometry, q):
-        return _angular(geometry.axis)
+    def axes(self, geometry, q):
+        return ((geometry.axis, None),)
 
 
 class Continuous(Revolute):
@@ -89,13 +101,13 @@ class Continuous(Revolute):
 
 
 class Prismatic(Joint):
-    name, nq, nv, rotates, coordinates = "prismatic", 1, 1, False, ("displacement",)
+    name, nq, nv, coordinates = "prismatic", 1, 1, ("displacement",)
 
-    def transform(self, geometry, q):
-        return jnp.eye(3, dtype=q.dtype), geometry.axis * q[0]
+    def pose(self, geometry, q):
+        return None, ops.scale(q[0], geometry.axis)
 
-    def subspace(self, geometry, q):
-        return _linear(geometry.axis)
+    def axes(self, geometry, q):
+        return ((None, geometry.axis),)
 
     def random(self, key, dtype):
         return jax.random.uniform(key, (1,), dtype, -1, 1)
@@ -104,41 +116,40 @@ class Prismatic(Joint):
 class Helical(Joint):
     name, nq, nv, coordinates = "helical", 1, 1, ("angle",)
 
-    def transform(self, geometry, q):
-        return rotation.from_axis_angle(geometry.axis, q[0]), geometry.axis * (geometry.pitch * q[0])
+    def pose(self, geometry, q):
+        return rotation.from_axis_angle(geometry.axis, q[0]), ops.scale(geometry.pitch * q[0], geometry.axis)
 
-    def subspace(self, geometry, q):
-        return jnp.concatenate([geometry.axis, geometry.axis * geometry.pitch])[None]
+    def axes(self, geometry, q):
+        return ((geometry.axis, ops.scale(geometry.pitch, geometry.axis)),)
 
 
 class Cylindrical(Joint):
     name, nq, nv, coordinates = "cylindrical", 2, 2, ("angle", "displacement")
 
-    def transform(self, geometry, q):
-        return rotation.from_axis_angle(geometry.axis, q[0]), geometry.axis * q[1]
+    def pose(self, geometry, q):
+        return rotation.from_axis_angle(geometry.axis, q[0]), ops.scale(q[1], geometry.axis)
 
-    def subspace(self, geometry, q):
-        return jnp.concatenate([_angular(geometry.axis), _linear(geometry.axis)])
+    def axes(self, geometry, q):
+        return (geometry.axis, None), (None, geometry.axis)
 
 
 class Universal(Joint):
     """Two crossing axes: the first fixed in the joint frame, the second in the child."""
 
-    name, nq, nv, translates, has_bias, coordinates = "universal", 2, 2, False, True, ("angle 1", "angle 2")
+    name, nq, nv, has_bias, angular_only, coordinates = "universal", 2, 2, True, True, ("angle 1", "angle 2")
 
     def _first_axis(self, geometry, q):
         return ops.matvec_t(rotation.from_axis_angle(geometry.axis2, q[1]), geometry.axis)
 
-    def transform(self, geometry, q):
+    def pose(self, geometry, q):
         first = rotation.from_axis_angle(geometry.axis, q[0])
-        return ops.matmul(first, rotation.from_axis_angle(geometry.axis2, q[1])), jnp.zeros_like(geometry.axis)
+        return ops.matmul(first, rotation.from_axis_angle(geometry.axis2, q[1])), None
 
-    def subspace(self, geometry, q):
-        return _angular(self._first_axis(geometry, q), geometry.axis2)
+    def axes(self, geometry, q):
+        return (self._first_axis(geometry, q), None), (geometry.axis2, None)
 
-    def bias(self, geometry, q, v):
-        turning = ops.cross(self._first_axis(geometry, q), geometry.axis2) * (v[0] * v[1])
-        return jnp.concatenate([turning, jnp.zeros_like(turning)])
+    def drift(self, geometry, q, v):
+        return ops.scale(v[0] * v[1], ops.cross(self._first_axis(geometry, q), geometry.axis2)), None
 
 
 class Planar(Joint):
@@ -147,18 +158,19 @@ class Planar(Joint):
     name, nq, nv, coordinates = "planar", 3, 3, ("x", "y", "angle")
 
     def _plane(self, geometry):
-        x = geometry.axis2 - ops.dot(geometry.axis2, geometry.axis) * geometry.axis
-        x = x / jnp.sqrt(ops.dot(x, x))
+        along = ops.dot(geometry.axis2, geometry.axis)
+        x = ops.add(geometry.axis2, ops.scale(-along, geometry.axis))
+        x = ops.scale(1 / jnp.sqrt(ops.dot(x, x)), x)
         return x, ops.cross(geometry.axis, x)
 
-    def transform(self, geometry, q):
+    def pose(self, geometry, q):
         x, y = self._plane(geometry)
-        return rotation.from_axis_angle(geometry.axis, q[2]), x * q[0] + y * q[1]
+        return rotation.from_axis_angle(geometry.axis, q[2]), ops.add(ops.scale(q[0], x), ops.scale(q[1], y))
 
-    def subspace(self, geometry, q):
+    def axes(self, geometry, q):
         turn = rotation.from_axis_angle(geometry.axis, q[2])
         x, y = (ops.matvec_t(turn, e) for e in self._plane(geometry))
-        return jnp.concatenate([_linear(x, y), _angular(geometry.axis)])
+        return (None, x), (None, y), (geometry.axis, None)
 
     def random(self, key, dtype):
         return jax.random.uniform(key, (3,), dtype, -1, 1) * jnp.asarray([1, 1, jnp.pi], dtype)
@@ -167,13 +179,13 @@ class Planar(Joint):
 class Spherical(Joint):
     """q = (w, x, y, z); v is the angular velocity in child axes."""
 
-    name, nq, nv, translates, coordinates = "spherical", 4, 3, False, ("wx", "wy", "wz")
+    name, nq, nv, angular_only, coordinates = "spherical", 4, 3, True, ("wx", "wy", "wz")
 
-    def transform(self, geometry, q):
-        return rotation.from_quaternion(q), jnp.zeros_like(geometry.axis)
+    def pose(self, geometry, q):
+        return rotation.from_quaternion(q), None
 
-    def subspace(self, geometry, q):
-        return jnp.eye(3, 6, dtype=q.dtype)
+    def axes(self, geometry, q):
+        return tuple((e, None) for e in _unit_vectors(q))
 
     def neutral(self):
         return (1.0, 0.0, 0.0, 0.0)
@@ -191,6 +203,14 @@ class Spherical(Joint):
         return rotation.normalize(q)
 
 
+def _unit_vectors(like) -> tuple:
+    """The three coordinate axes in the form of `like`."""
+    if ops.in_components(like):
+        one, zero = jnp.ones_like(like[0]), jnp.zeros_like(like[0])
+        return (one, zero, zero), (zero, one, zero), (zero, zero, one)
+    return tuple(jnp.eye(3, dtype=like.dtype))
+
+
 class Free(Joint):
     """q = (w, x, y, z, px, py, pz), position in the joint frame; v = (angular, linear) in child axes.
 
@@ -201,15 +221,15 @@ class Free(Joint):
     coordinates = ("wx", "wy", "wz", "vx", "vy", "vz")
     _sphere = Spherical()
 
-    def transform(self, geometry, q):
+    def pose(self, geometry, q):
         return rotation.from_quaternion(q[:4]), q[4:]
 
-    def subspace(self, geometry, q):
-        return jnp.eye(6, dtype=q.dtype)
+    def axes(self, geometry, q):
+        unit = _unit_vectors(q)
+        return (*((e, None) for e in unit), *((None, e) for e in unit))
 
-    def bias(self, geometry, q, v):
-        # The linear axes turn with the child.
-        return jnp.concatenate([jnp.zeros(3, v.dtype), ops.cross(v[:3], v[3:])])
+    def drift(self, geometry, q, v):
+        return None, ops.cross(v[:3], v[3:])  # the linear axes turn with the child
 
     def neutral(self):
         return (1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)

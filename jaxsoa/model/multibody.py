@@ -155,7 +155,7 @@ class Multibody(eqx.Module):
         """The differentiable geometry of a group's joints, axes normalized, stacked."""
 
         def unit(axis: Array) -> Array:
-            return axis / jnp.sqrt(jnp.sum(axis * axis, axis=-1, keepdims=True))
+            return axis / jnp.sqrt(jnp.sum(axis * axis, axis=1, keepdims=True))
 
         links = group.links
         return JointGeometry(unit(_rows(self.axis, links)), unit(_rows(self.axis2, links)), _rows(self.pitch, links))

@@ -124,6 +124,11 @@ class Topology:
         """Whether every joint has one degree of freedom, so that links and degrees of freedom are the same list."""
         return all(joint.nv == 1 for joint in self.joints)
 
+    @cached_property
+    def angular_only(self) -> bool:
+        """Whether no joint moves its child's origin, so that the linear half of H is zero."""
+        return all(joint.angular_only for joint in self.joints)
+
     # --- the tree of links -------------------------------------------------------------------------------------
 
     @cached_property

@@ -19,11 +19,12 @@ class SpatialInertia(NamedTuple):
     coupling: Any
     translation: Any
 
-    def times(self, w: Vector, v: Vector) -> tuple[Vector, Vector]:
-        """Inertia times a motion vector (w, v)."""
-        moment = ops.add(ops.matvec(self.rotation, w), ops.matvec(self.coupling, v))
-        force = ops.add(ops.matvec_t(self.coupling, w), ops.matvec(self.translation, v))
-        return moment, force
+    def times(self, w: Vector, v: Vector | None) -> tuple[Vector, Vector]:
+        """Inertia times a motion vector (w, v); v may be None for zero."""
+        moment, force = ops.matvec(self.rotation, w), ops.matvec_t(self.coupling, w)
+        if v is None:
+            return moment, force
+        return ops.add(moment, ops.matvec(self.coupling, v)), ops.add(force, ops.matvec(self.translation, v))
 
     def minus_outer(self, uw: Vector, uv: Vector, gw: Vector, gv: Vector) -> SpatialInertia:
         """P - u g^T: the measurement update P - P H* D^-1 H P, with u = P H* and g = u / D."""
@@ -49,6 +50,16 @@ class SpatialInertia(NamedTuple):
             ops.add(self.coupling, ops.skew(body.first_moment)),
             ops.add(self.translation, ops.identity_times(body.mass, body.first_moment)),
         )
+
+    def compact(self) -> tuple:
+        """What determines the inertia: in components the 21 distinct numbers (a sweep carries these)."""
+        return ops.upper(self.rotation), self.coupling, ops.upper(self.translation)
+
+    @staticmethod
+    def expanded(compact: tuple) -> SpatialInertia:
+        """The inertia of `compact`."""
+        rotation, coupling, translation = compact
+        return SpatialInertia(ops.symmetric(rotation), coupling, ops.symmetric(translation))
 
     def matrix(self):
         """The 6x6 matrix (packed form only)."""

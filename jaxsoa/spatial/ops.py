@@ -14,7 +14,6 @@ import jax.numpy as jnp
 
 Vector = Any  # (3,) array, or a tuple of three scalars
 Matrix = Any  # (3, 3) array, or a tuple of three rows
-Symmetric = Any  # (3, 3) array, or the tuple of rows
 
 
 def in_components(x) -> bool:
@@ -31,15 +30,19 @@ def dot(a: Vector, b: Vector):
     return a[0] * b[0] + a[1] * b[1] + a[2] * b[2]
 
 
-def add(*terms: Vector) -> Vector:
-    """Sum of vectors (or of matrices)."""
-    first = terms[0]
-    if in_components(first):
+def add(*terms):
+    """Sum of vectors (or matrices, or scalars); terms that are the literal zero cost nothing."""
+    if in_components(terms[0]):
         return tuple(add(*parts) for parts in zip(*terms, strict=True))
-    total = first
+    terms = tuple(term for term in terms if not _is_literal_zero(term)) or terms[:1]
+    total = terms[0]
     for term in terms[1:]:
         total = total + term
     return total
+
+
+def _is_literal_zero(x) -> bool:
+    return isinstance(x, float) and x == 0.0
 
 
 def scale(s, a: Vector) -> Vector:
@@ -49,6 +52,16 @@ def scale(s, a: Vector) -> Vector:
 
 def negative(a: Vector) -> Vector:
     return tuple(negative(x) for x in a) if in_components(a) else -a
+
+
+def upper(m: Matrix):
+    """What determines a symmetric matrix: its upper triangle in components, the whole array when packed."""
+    return (m[0][0], m[0][1], m[0][2], m[1][1], m[1][2], m[2][2]) if in_components(m) else m
+
+
+def symmetric(u) -> Matrix:
+    """The symmetric matrix with upper triangle `u` (see `upper`)."""
+    return ((u[0], u[1], u[2]), (u[1], u[3], u[4]), (u[2], u[4], u[5])) if in_components(u) else u
 
 
 def transpose(m: Matrix) -> Matrix:
@@ -102,26 +115,37 @@ def cross_columns(a: Vector, m: Matrix) -> Matrix:
     return jnp.stack([a[1] * m[2] - a[2] * m[1], a[2] * m[0] - a[0] * m[2], a[0] * m[1] - a[1] * m[0]])
 
 
+def from_rows(rows: tuple, like: Vector) -> Matrix:
+    """A matrix from its nine entries, in the form of `like`."""
+    return rows if in_components(like) else jnp.stack([jnp.stack(row) for row in rows])
+
+
 def skew(a: Vector) -> Matrix:
     """The matrix of a x."""
-    zero = a[0] * 0
-    rows = ((zero, -a[2], a[1]), (a[2], zero, -a[0]), (-a[1], a[0], zero))
-    return rows if in_components(a) else jnp.stack([jnp.stack(row) for row in rows])
+    zero = 0.0 if in_components(a) else jnp.zeros_like(a[0])
+    return from_rows(((zero, -a[2], a[1]), (a[2], zero, -a[0]), (-a[1], a[0], zero)), a)
 
 
 def identity_times(s, like: Vector) -> Matrix:
     """s times the 3x3 identity, in the form of `like`."""
     if in_components(like):
-        zero = s * 0
-        return ((s, zero, zero), (zero, s, zero), (zero, zero, s))
+        return ((s, 0.0, 0.0), (0.0, s, 0.0), (0.0, 0.0, s))
     return s * jnp.eye(3, dtype=like.dtype)
 
 
-def vector_in_components(x) -> tuple:
-    """(..., 3) array to components, each of the leading shape."""
-    return tuple(x[..., i] for i in range(3))
+# Stacked vectors and matrices have the stack first, then their own axes, then whatever else (a batch).
 
 
-def matrix_in_components(m) -> tuple:
-    """(..., 3, 3) array to components."""
-    return tuple(tuple(m[..., i, j] for j in range(3)) for i in range(3))
+def split_vector(x) -> tuple:
+    """(n, 3, ...) array to components (n, ...)."""
+    return tuple(x[:, i] for i in range(3))
+
+
+def split_matrix(m) -> tuple:
+    """(n, 3, 3, ...) array to components (n, ...)."""
+    return tuple(tuple(m[:, i, j] for j in range(3)) for i in range(3))
+
+
+def join_vector(x):
+    """Components (n, ...) to one (n, 3, ...) array; a packed array is passed on."""
+    return jnp.stack(jnp.broadcast_arrays(*x), axis=1) if in_components(x) else x

@@ -28,22 +28,28 @@ def _cos_of(x2):
     return jnp.where(small, series, jnp.cos(x))
 
 
-def from_axis_angle(axis: Float[Array, "3"], angle: Float[Array, ""]) -> Float[Array, "3 3"]:
-    """Rotation by `angle` about the unit vector `axis` (Rodrigues)."""
+def from_axis_angle(axis: ops.Vector, angle) -> ops.Matrix:
+    """Rotation by `angle` about the unit vector `axis` (Rodrigues); packed or in components."""
     c, s = jnp.cos(angle), jnp.sin(angle)
-    return c * jnp.eye(3, dtype=axis.dtype) + s * ops.skew(axis) + (1 - c) * ops.outer(axis, axis)
-
-
-def from_quaternion(q: Float[Array, "4"]) -> Float[Array, "3 3"]:
-    """Rotation matrix of a unit quaternion (w, x, y, z)."""
-    w, x, y, z = q
-    return jnp.stack(
-        [
-            jnp.stack([1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)]),
-            jnp.stack([2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)]),
-            jnp.stack([2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)]),
-        ]
+    x, y, z = axis[0], axis[1], axis[2]
+    a, b, d = (1 - c) * x, (1 - c) * y, (1 - c) * z
+    rows = (
+        (c + a * x, a * y - s * z, a * z + s * y),
+        (a * y + s * z, c + b * y, b * z - s * x),
+        (a * z - s * y, b * z + s * x, c + d * z),
     )
+    return ops.from_rows(rows, axis)
+
+
+def from_quaternion(q) -> ops.Matrix:
+    """Rotation matrix of a unit quaternion (w, x, y, z); packed or in components."""
+    w, x, y, z = q[0], q[1], q[2], q[3]
+    rows = (
+        (1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)),
+        (2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)),
+        (2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)),
+    )
+    return ops.from_rows(rows, q)
 
 
 def normalize(q: Float[Array, "4"]) -> Float[Array, "4"]:

@@ -1,0 +1,372 @@
+"""Several arms holding one rigid object: the system, its state, and the terms of its equations of motion.
+
+JPL 88-11, Part II, section 2. C is the origin of the object's frame, O_i the contact of arm i. In world axes:
+
+    V(0) = A V(C) - H*(0) W(0),    alpha(0) = A alpha(C) + a(C) - H* W' - (H*)' W,    f(C) = A* f(0),
+    M(C) alpha(C) + b(C) = A* f(0),
+
+with A the column of phi*(C, O_i). Accelerations are true ones throughout; gravity is a force, on the object inside b(C)
+and on the arms inside their own dynamics, so that pseudo-accelerations never meet the constraints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Shaped
+
+from jaxsoa.closed_chain.algebra import complement, components, is_concrete, motion_shift, pseudo_inverse, turned
+from jaxsoa.closed_chain.contacts import Contact, Rigid
+from jaxsoa.dynamics.kinematics import (
+    accelerations,
+    frame_axes,
+    frame_placement,
+    moving_kinematics,
+    shift_acceleration,
+)
+from jaxsoa.model.description import ModelError
+from jaxsoa.model.multibody import Multibody
+from jaxsoa.spatial import ops
+from jaxsoa.spatial.inertia import rigid_inertia
+
+Pose = tuple[Array, Array]
+
+
+class RigidBody(eqx.Module):
+    """The object: mass, centre of mass in its own frame, inertia about the centre of mass in its own axes."""
+
+    mass: Float[Array, ""]
+    com: Float[Array, "3"]
+    inertia: Float[Array, "3 3"]
+
+    def __init__(self, mass, com=(0.0, 0.0, 0.0), inertia=None):
+        if inertia is None:
+            raise ModelError("A RigidBody needs its inertia about the centre of mass, (3, 3).")
+        self.mass, self.com, self.inertia = (jnp.asarray(x, float) for x in (mass, com, inertia))
+        for name, value, shape in (("mass", self.mass, ()), ("com", self.com, (3,)), ("inertia", self.inertia, (3, 3))):
+            if value.shape != shape:
+                raise ModelError(f"The {name} of a RigidBody must have shape {shape}, got {value.shape}.")
+        if is_concrete(self.mass, self.com, self.inertia):
+            self._check()
+
+    def _check(self) -> None:
+        mass, com, inertia = (np.asarray(x) for x in (self.mass, self.com, self.inertia))
+        if not (np.isfinite(mass) and mass > 0):
+            raise ModelError(f"The object needs a positive, finite mass to be moved by contact forces; got {mass}.")
+        if not (np.isfinite(com).all() and np.isfinite(inertia).all()):
+            raise ModelError(f"The object's com and inertia must be finite; got {com.tolist()}, {inertia.tolist()}.")
+        moments = np.linalg.eigvalsh((inertia + inertia.T) / 2)
+        if not np.allclose(inertia, inertia.T) or moments[0] <= 0:
+            raise ModelError(
+                "The object's inertia must be symmetric and positive definite; its principal moments are "
+                f"{moments.tolist()}."
+            )
+
+
+class Arm(eqx.Module):
+    """A robot whose `frame` holds the object where `point` is (object frame), by a contact.
+
+    The frame's origin is the contact point. A contact holds the relative orientation it finds.
+    """
+
+    robot: Multibody
+    frame: str = eqx.field(static=True)
+    point: Float[Array, "3"]
+    contact: Contact
+
+    def __init__(self, robot: Multibody, frame: str, point=(0.0, 0.0, 0.0), contact: Contact | None = None):
+        robot.topology.frame_number(frame)  # KeyError with close matches
+        if robot.topology.frame_links[robot.topology.frame_number(frame)] < 0:
+            raise ModelError(f"Frame {frame!r} of {robot.name!r} is fixed to the base: it cannot hold an object.")
+        self.robot, self.frame = robot, frame
+        self.point = jnp.asarray(point, float)
+        if self.point.shape != (3,):
+            raise ModelError(f"The contact point must be three numbers in the object's frame, got {self.point.shape}.")
+        self.contact = Rigid() if contact is None else contact
+        if not isinstance(self.contact, Contact):
+            raise TypeError(f"contact must be one of the contacts (Rigid(), Hinge(axis), ...), got {contact!r}.")
+
+
+class GraspSystem(eqx.Module):
+    """Arms and the object they hold. `gravity` acts on the object; by default it is that of the first arm."""
+
+    arms: tuple[Arm, ...]
+    body: RigidBody
+    gravity: Float[Array, "3"]
+
+    def __init__(self, arms: Sequence[Arm], body: RigidBody, gravity=None):
+        self.arms = tuple(arms)
+        if not self.arms:
+            raise ModelError("A grasp needs at least one arm.")
+        self.body = body
+        self.gravity = self.arms[0].robot.gravity if gravity is None else jnp.asarray(gravity, float)
+
+    @property
+    def n_arms(self) -> int:
+        return len(self.arms)
+
+    def check(self, name: str, values, check: str) -> tuple[Array, ...]:
+        """One array per arm, each of the right shape for its robot."""
+        if isinstance(values, jax.Array | np.ndarray) or len(values) != self.n_arms:
+            got = getattr(values, "shape", None) or f"{len(values)} values"
+            raise ValueError(f"{name} must be a sequence of one array per arm ({self.n_arms}), got {got}.")
+        return tuple(getattr(arm.robot, check)(x, name) for arm, x in zip(self.arms, values, strict=True))
+
+
+def check_pose(pose) -> Pose:
+    """(R, p) of the object."""
+    try:
+        R, p = pose
+    except (TypeError, ValueError):
+        raise ValueError("object_pose must be a pair (R, p) of a rotation (3, 3) and a position (3,).") from None
+    R, p = jnp.asarray(R), jnp.asarray(p)
+    if R.shape != (3, 3) or p.shape != (3,):
+        raise ValueError(f"object_pose must be a rotation (3, 3) and a position (3,), got {R.shape} and {p.shape}.")
+    return R, p
+
+
+# --- arms, alike ones together ------------------------------------------------------------------------------------
+
+
+def over_arms(system: GraspSystem, f: Callable, *per_arm: Sequence) -> list[Any]:
+    """[f(robot, frame, *args) for each arm], where arms of one topology are evaluated together under `jax.vmap`.
+
+    So neither the compiled program nor the number of sequential steps grows with the number of like arms.
+    """
+    groups: dict[tuple, list[int]] = {}
+    for i, arm in enumerate(system.arms):
+        kinds = jax.tree.structure(tuple(x[i] for x in per_arm))
+        groups.setdefault((arm.robot.topology, arm.frame, kinds), []).append(i)
+    results: list[Any] = [None] * system.n_arms
+    for (_, frame, _), members in groups.items():
+        robots = [system.arms[i].robot for i in members]
+        args = [tuple(x[i] for i in members) for x in per_arm]
+        if len(members) == 1:
+            results[members[0]] = f(robots[0], frame, *(x[0] for x in args))
+            continue
+        stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *zip(robots, *args, strict=True))
+        out = jax.vmap(lambda robot, *args, frame=frame: f(robot, frame, *args))(*stacked)
+        for row, i in enumerate(members):
+            results[i] = jax.tree.map(lambda leaf, row=row: leaf[row], out)
+    return results
+
+
+def stack(values: Sequence[Any]) -> Any:
+    """Equal pytrees, stacked."""
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *values)
+
+
+class Tip(NamedTuple):
+    """An arm's holding frame: pose (world), Jacobian, velocity J v, bias acceleration J' v."""
+
+    rotation: Array
+    position: Array
+    jacobian: Array
+    velocity: Array
+    bias: Array
+
+
+def tip(robot: Multibody, frame: str, q: Array, v: Array) -> Tip:
+    kin, vel = moving_kinematics(robot, q, v)
+    R, point, link = frame_placement(robot, kin, frame)
+    arm = point - kin.position[link]
+    J = frame_axes(robot, kin, frame)
+    zero = jnp.zeros(3, vel.bias.dtype)
+    alpha = accelerations(robot, kin.offset, vel.bias, (zero, zero))
+    bias = shift_acceleration(alpha[link], vel.angular[link], arm)
+    velocity = motion_shift(arm) @ vel.spatial[link]
+    return Tip(R, point + robot.base_position, J, velocity, bias)
+
+
+# --- state --------------------------------------------------------------------------------------------------------
+
+
+class GraspState(NamedTuple):
+    """The closed chain's state, from joint data and the object's pose; world axes."""
+
+    object_velocity: Float[Array, "6"]  # V(C): angular, linear of the object frame's origin
+    contact_rates: tuple[Array, ...]  # W(0), one (k,) per arm
+    position_error: Float[Array, "l 3"]  # contact frame less contact point, along held directions
+    velocity_error: Float[Array, "l 6"]  # what V(0) + H* W - A V(C) leaves
+    tips: Tip  # rotation, position, velocity and bias stacked (l, ...); jacobian a tuple
+    offsets: Float[Array, "l 3"]  # from C to the contacts
+    axes: tuple[Array, ...]  # H(0), world axes, (k, 6) per arm
+    held: Float[Array, "l 6 6"]  # projectors onto the directions held
+
+
+def grasp_state(
+    system: GraspSystem,
+    q: Sequence[Array],
+    v: Sequence[Array],
+    object_pose: Pose,
+    *,
+    contact_rates: Sequence[Array] | None = None,
+    object_velocity: Shaped[Array, "6"] | None = None,
+) -> GraspState:
+    """Velocities of a grasp from joint data (JPL 88-11, Part II, 2.8a; with contact freedom a.6).
+
+    V(C) is the least-squares solution of A V(C) = V(0) + H* W. Without `contact_rates` only the directions the contacts
+    hold are asked for; where those leave the object free (it may spin between two point contacts) the smallest
+    velocity is taken, so give `object_velocity` then. A given `object_velocity` is taken as it is.
+    """
+    q, v = system.check("q", q, "check_q"), system.check("v", v, "check_v")
+    R, p = check_pose(object_pose)
+    tips = over_arms(system, tip, q, v)
+    jacobians = tuple(t.jacobian for t in tips)
+    stacked: Tip = stack([t._replace(jacobian=None) for t in tips])
+    points = jnp.stack([ops.matvec(R, arm.point) for arm in system.arms])
+    gap = stacked.position - p - points
+    slides = np.array([arm.contact.slides for arm in system.arms])
+    offsets = jnp.where(slides[:, None], stacked.position - p, points)
+    axes = tuple(arm.contact.axes @ turned(R).T for arm in system.arms)
+    held = jnp.stack([complement(H) for H in axes])
+    A = jax.vmap(motion_shift)(offsets)
+    velocity = stacked.velocity
+    if contact_rates is not None:
+        rates = check_rates(system, contact_rates)
+        velocity = velocity + _along(axes, rates, velocity.dtype)
+        if object_velocity is None:
+            gram = jnp.einsum("lij,lik->jk", A, A)
+            V = jnp.linalg.solve(gram, jnp.einsum("lij,li->j", A, velocity))
+        else:
+            V = _six(object_velocity, "object_velocity")
+    else:
+        if object_velocity is None:
+            NA = held @ A
+            gram = jnp.einsum("lij,lik->jk", NA, NA)
+            V = pseudo_inverse(gram).solve(jnp.einsum("lij,li->j", NA, velocity))
+        else:
+            V = _six(object_velocity, "object_velocity")
+        slip = jnp.einsum("lij,j->li", A, V) - velocity
+        rates = tuple(components(H, s) for H, s in zip(axes, slip, strict=True))
+        velocity = velocity + _along(axes, rates, velocity.dtype)
+    error = jnp.einsum("lij,j->li", A, V) - velocity
+    gap = jnp.einsum("lij,lj->li", held[:, 3:, 3:], gap)
+    return GraspState(V, rates, gap, error, stacked._replace(jacobian=jacobians), offsets, axes, held)
+
+
+def check_rates(system: GraspSystem, rates: Sequence[Array]) -> tuple[Array, ...]:
+    if len(rates) != system.n_arms:
+        raise ValueError(f"contact_rates must hold one array per arm ({system.n_arms}), got {len(rates)}.")
+    checked = []
+    for number, (arm, rate) in enumerate(zip(system.arms, rates, strict=True)):
+        rate = jnp.asarray(rate, float)
+        if rate.shape != (arm.contact.freedom,):
+            raise ValueError(
+                f"contact_rates[{number}] must have shape ({arm.contact.freedom},), the free axes of its "
+                f"{arm.contact.name} contact; got {rate.shape}."
+            )
+        checked.append(rate)
+    return tuple(checked)
+
+
+def _along(axes: Sequence[Array], rates: Sequence[Array], dtype) -> Float[Array, "l 6"]:
+    """H* W per arm."""
+    return jnp.stack([w @ H if len(w) else jnp.zeros(6, dtype) for H, w in zip(axes, rates, strict=True)])
+
+
+def _six(x, name: str) -> Array:
+    x = jnp.asarray(x)
+    if x.shape != (6,):
+        raise ValueError(f"{name} must have shape (6,): angular, then linear, world axes; got {x.shape}.")
+    return x
+
+
+def check_grasp(
+    system: GraspSystem, q: Sequence[Array], object_pose: Pose, *, tolerance: float = 1e-6
+) -> Float[Array, "l 3"]:
+    """Raise ValueError where an arm's frame is not at its contact point; returns the gaps (l, 3), world axes.
+
+    Looks at values, so it must not be traced; inside jit read `grasp_state(...).position_error`.
+    """
+    still = tuple(jnp.zeros(arm.robot.nv) for arm in system.arms)
+    gaps = np.asarray(grasp_state(system, q, still, object_pose).position_error)
+    lengths = np.linalg.norm(gaps, axis=1)
+    bad = [i for i in range(system.n_arms) if not lengths[i] <= tolerance]
+    if bad:
+        places = ", ".join(f"arm {i} ({system.arms[i].frame!r}): {lengths[i]:.3g}" for i in bad)
+        raise ValueError(
+            f"The grasp is not closed: distance in metres from frame to contact point: {places}; the tolerance is "
+            f"{tolerance:.3g}. `close_grasp` finds joint angles that close it."
+        )
+    return jnp.asarray(gaps)
+
+
+# --- the equations of motion --------------------------------------------------------------------------------------
+
+
+class GraspProblem(NamedTuple):
+    """Everything the methods solve from: one instance of (2.10) or, with contact freedom, (b.1)."""
+
+    system: GraspSystem
+    q: tuple[Array, ...]
+    v: tuple[Array, ...]
+    tau: tuple[Array, ...]
+    f_ext: tuple
+    state: GraspState
+    A: Float[Array, "l 6 6"]  # phi*(C, O_i)
+    centripetal: Float[Array, "l 6"]  # a(C)
+    slip_bias: Float[Array, "l 6"]  # (H*)' W
+    inertia: Float[Array, "6 6"]  # M(C)
+    compliance: Float[Array, "6 6"]  # M(C)^-1
+    bias: Float[Array, "6"]  # b(C), gravity included
+
+    @property
+    def jacobians(self) -> tuple[Array, ...]:
+        return self.state.tips.jacobian
+
+    @property
+    def free_object(self) -> Float[Array, "6"]:
+        """The object's acceleration without arms."""
+        return -self.compliance @ self.bias
+
+    def free_gap(self, alpha: Float[Array, "l 6"]) -> Float[Array, "l 6"]:
+        """alpha_f(0) + (H*)' W - a(C) + A M(C)^-1 b(C): how fast tips and object, all free, would part (4.9d, b.4)."""
+        return alpha + self.slip_bias - self.centripetal - jnp.einsum("lij,j->li", self.A, self.free_object)
+
+
+def object_inertia(body: RigidBody, R: Array) -> tuple[Array, Array]:
+    """M(C) and its inverse about the origin of the object's frame, world axes."""
+    inertia = (body.inertia + body.inertia.T) / 2
+    spatial = rigid_inertia(R, body.mass, body.com, inertia).spatial().matrix()
+    c = ops.matvec(R, body.com)
+    zero = jnp.zeros((3, 3), spatial.dtype)
+    at_com = jnp.block([[R @ jnp.linalg.inv(inertia) @ R.T, zero], [zero, jnp.eye(3) / body.mass]])
+    to_origin = motion_shift(-c)
+    return spatial, to_origin @ at_com @ to_origin.T
+
+
+def grasp_problem(
+    system: GraspSystem, q, v, tau, object_pose, *, contact_rates=None, object_velocity=None, f_ext=None
+) -> GraspProblem:
+    q, v = system.check("q", q, "check_q"), system.check("v", v, "check_v")
+    tau = system.check("tau", tau, "check_v")
+    if f_ext is None:
+        f_ext = (None,) * system.n_arms
+    elif len(f_ext) != system.n_arms:
+        raise ValueError(f"f_ext must hold one array (n_links, 6) or None per arm ({system.n_arms}), got {len(f_ext)}.")
+    f_ext = tuple(arm.robot.check_f_ext(f) for arm, f in zip(system.arms, f_ext, strict=True))
+    R, _ = check_pose(object_pose)
+    state = grasp_state(
+        system, q, v, object_pose, contact_rates=contact_rates, object_velocity=object_velocity
+    )
+    w = state.object_velocity[:3]
+    body = system.body
+    inertia, compliance = object_inertia(body, R)
+    rigid = rigid_inertia(R, body.mass, body.com, (body.inertia + body.inertia.T) / 2)
+    gyroscopic = jnp.concatenate(rigid.gyroscopic(w))
+    weight = jnp.concatenate([ops.cross(rigid.first_moment, system.gravity), body.mass * system.gravity])
+    swing = jax.vmap(lambda r: ops.cross(w, ops.cross(w, r)))(state.offsets)
+    centripetal = jnp.concatenate([jnp.zeros_like(swing), swing], axis=1)
+    slip = _along(state.axes, state.contact_rates, swing.dtype)
+    # Axes turn with the object; a sliding contact also feels the Coriolis acceleration, hence the factor 2.
+    slip_bias = jax.vmap(lambda s: jnp.concatenate([ops.cross(w, s[:3]), 2 * ops.cross(w, s[3:])]))(slip)
+    A = jax.vmap(motion_shift)(state.offsets)
+    return GraspProblem(
+        system, q, v, tau, f_ext, state, A, centripetal, slip_bias, inertia, compliance, gyroscopic - weight
+    )

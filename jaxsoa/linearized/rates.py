@@ -1,0 +1,104 @@
+"""How the joint axes move: the paper's H-dot and H-double-dot, for joints of any number of degrees of freedom.
+
+Turning degree j by a small angle carries everything outboard of it along H*(j). So at a link k outboard of j, with
+[x, y] the cross product of motions (linearization paper, Appendix A.2; there for one-degree revolute joints),
+
+    dV(k)/dq(j) = [H*, V(k)] + rate(j)                          dV(k)/dv(j) = H*(j)
+    dA(k)/dq(j) = [H*, A(k)] + [rate(j), V(k)] + second(j)      dA(k)/dv(j) = [H*, V(k)] + rate(j) + spin(j)
+
+    rate(j) = [U(j), H*]     second(j) = [A(j), H*] + [U(j), rate(j)]     spin(j) = dH*(j)/dt
+
+where U(j), A(j) are the velocity and acceleration of what carries degree j, A differentiated at a point fixed in
+space. In a joint of several degrees two cases occur. If each degree turns those after it (universal, planar,
+cylindrical) a joint is a chain of one-degree joints and `spin` is `rate`. If the rates are in the child's axes
+(spherical, free), every degree turns the axes of all, and U and A are those of the parent link.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from jaxsoa.linearized import spatial_components as sc
+from jaxsoa.linearized.spatial_components import Spatial
+from jaxsoa.model.joints import Joint
+from jaxsoa.model.multibody import Multibody
+from jaxsoa.model.topology import Topology
+from jaxsoa.spatial import ops
+
+
+def turns_own_axes(joint: Joint) -> bool:
+    """Whether the rates of a joint are in the axes of its child (spherical, free)."""
+    return joint.nq != joint.nv
+
+
+@cache
+def axis_support(topology: Topology) -> np.ndarray:
+    """(nv, nv) bool: [i, j] is true where moving degree j turns or shifts the axis of degree i (or j is i)."""
+    support = topology.dof_support.copy()
+    for joint, dofs in zip(topology.joints, topology.v_slices, strict=True):
+        if not turns_own_axes(joint):
+            support[dofs, dofs] = np.tril(support[dofs, dofs])
+    return support
+
+
+def dof_links(topology: Topology) -> np.ndarray | None:
+    """The link of each degree of freedom; None where the two lists are the same."""
+    return None if topology.single_dof else topology.dof_link
+
+
+def joint_sums(robot: Multibody, x: Spatial, *, outboard: bool) -> Spatial:
+    """Sums within each joint, per degree: over the degrees strictly outboard of it, or inboard of it and itself.
+
+    Where the rates are in the child's axes the degrees have no order, and both are the sum over all.
+    """
+    parts = []
+    packed = sc.join(*x)
+    for group in robot.topology.groups:
+        xs = packed[group.v_index]
+        if turns_own_axes(group.joint):
+            parts.append(jnp.broadcast_to(jnp.sum(xs, axis=1, keepdims=True), xs.shape))
+        elif group.joint.nv == 1:
+            parts.append(jnp.zeros_like(xs) if outboard else xs)
+        else:
+            inclusive = jnp.cumsum(xs, axis=1)
+            parts.append(inclusive[:, -1:] - inclusive if outboard else inclusive)
+    return sc.split(robot.join_dofs(parts))
+
+
+class AxisRates(NamedTuple):
+    """Per degree of freedom, in components, at the link's origin, world axes."""
+
+    axis: Spatial  # H*
+    rate: Spatial
+    spin: Spatial
+    second: Spatial
+
+
+def _scaled(x: Spatial, s: Array) -> Spatial:
+    return ops.scale(s, x)
+
+
+def axis_rates(
+    robot: Multibody, axis: Spatial, velocity: Spatial, acceleration: Spatial, v: Array, a: Array
+) -> AxisRates:
+    """`axis` per degree of freedom; `velocity` and `acceleration` (at a point fixed in space) per link."""
+    links = dof_links(robot.topology)
+    U, A = sc.take(velocity, links), sc.take(acceleration, links)
+    if links is None:
+        rate = spin = sc.cross_motion(U, axis)
+    else:
+        carrier = [turns_own_axes(joint) for joint in robot.topology.joints]
+        whole = jnp.asarray(np.repeat(carrier, [joint.nv for joint in robot.topology.joints]))
+        link_velocity = U
+        U = sc.subtract(U, joint_sums(robot, _scaled(axis, v), outboard=True))
+        own = tuple(tuple(jnp.where(whole, x, y) for x, y in zip(*pair, strict=True)) for pair in zip(link_velocity, U, strict=True))  # noqa: E501
+        spin = sc.cross_motion(own, axis)
+        source = sc.add(_scaled(axis, a), _scaled(spin, v))
+        A = sc.subtract(A, joint_sums(robot, source, outboard=True))
+        rate = sc.cross_motion(U, axis)
+    return AxisRates(axis, rate, spin, sc.add(sc.cross_motion(A, axis), sc.cross_motion(U, rate)))

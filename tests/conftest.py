@@ -1,0 +1,18 @@
+"""Shared by all tests: double precision, a hypothesis profile without deadlines (compilation takes time), robots."""
+
+from __future__ import annotations
+
+import jax
+
+jax.config.update("jax_enable_x64", True)
+
+import hypothesis  # noqa: E402
+
+hypothesis.settings.register_profile(
+    "jaxsoa",
+    deadline=None,
+    print_blob=True,
+    derandomize=True,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow, hypothesis.HealthCheck.data_too_large],
+)
+hypothesis.settings.load_profile("jaxsoa")
