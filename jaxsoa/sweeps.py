@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -24,7 +25,7 @@ from jax import lax
 
 PyTree = Any
 
-MAX_RUNS = 4
+MAX_RUNS = 3
 """Above this many straight runs a tree is swept with indexed steps instead (compile time grows with the runs)."""
 
 MAX_LISTED_CHILDREN = 4
@@ -124,24 +125,16 @@ def _plan_runs(parents: Sequence[int]) -> list[_Run]:
 
 
 def _cut_by_width(levels: list[list[int]]) -> list[int]:
-    """Starts of at most MAX_RUNS runs of levels that pad the fewest slots (dynamic programme over coarse cuts)."""
+    """Starts of one or two indexed runs: two where that saves more than half of the slots (a brush on a long handle)."""
     widths = np.array([len(level) for level in levels])
-    # Cutting is only ever useful where the width changes; keep the problem small for deep trees.
-    candidates = [0, *(np.flatnonzero(np.diff(widths)) + 1).tolist(), len(widths)]
-    if len(candidates) > 65:
-        candidates = sorted({*candidates[:: len(candidates) // 64 + 1], 0, len(widths)})
-    n = len(candidates) - 1
-    cost = [[(candidates[j] - candidates[i]) * int(widths[candidates[i] : candidates[j]].max()) for j in range(1, n + 1) if j > i] for i in range(n)]  # noqa: E501
-    best: list[tuple[float, list[int]]] = [(0.0, [])] + [(np.inf, [])] * n
-    for _ in range(MAX_RUNS):
-        previous = best
-        best = list(previous)
-        for j in range(1, n + 1):
-            for i in range(j):
-                total = previous[i][0] + cost[i][j - i - 1]
-                if total < best[j][0]:
-                    best[j] = (total, [*previous[i][1], candidates[i]])
-    return best[n][1]
+    depth = len(widths)
+    widest_before = np.maximum.accumulate(widths)[:-1]
+    widest_after = np.maximum.accumulate(widths[::-1])[::-1][1:]
+    cuts = np.arange(1, depth)
+    slots = cuts * widest_before + (depth - cuts) * widest_after
+    if depth > 1 and slots.min() < depth * widths.max() / 2:
+        return [0, int(cuts[slots.argmin()])]
+    return [0]
 
 
 def _take(tree: PyTree, index: np.ndarray) -> PyTree:
@@ -232,7 +225,7 @@ def gather(plan: SweepPlan, body: Callable, zero: PyTree, xs: PyTree) -> tuple[P
         run = plan.runs[number]
         x = _pack(run, xs)
         if deeper is None:
-            total = jax.tree.map(lambda z: jnp.broadcast_to(z, (run.width, *jnp.shape(z))), zero)
+            total = jax.tree.map(partial(_repeated, run.width), zero)
         else:
             child_run, contribution = deeper
             total = _sum_into_parents(contribution, child_run.parent_slots[0], child_run.valid[0], run.width)
@@ -263,6 +256,10 @@ def gather(plan: SweepPlan, body: Callable, zero: PyTree, xs: PyTree) -> tuple[P
     root_run, contribution = deeper
     root = _sum_into_parents(contribution, np.zeros(root_run.width, int), root_run.valid[0], 1)
     return jax.tree.map(lambda leaf: leaf[0], root), _unpack(plan, ys[::-1])
+
+
+def _repeated(width: int, leaf: jax.Array) -> jax.Array:
+    return jnp.broadcast_to(leaf, (width, *jnp.shape(leaf)))
 
 
 def _scan(step: Callable, carry: PyTree, inputs: PyTree, length: int, *, reverse: bool) -> tuple[PyTree, PyTree]:

@@ -82,17 +82,15 @@ FIXED_TREES = {
 @cache
 def compiled(parents: tuple[int, ...]):
     plan = SweepPlan(parents)
-    outward = jax.jit(lambda base, xs: scatter(plan, body, base, xs))
-    inward = jax.jit(lambda zero, xs: gather(plan, body, zero, xs))
-    return plan, outward, inward
+    return jax.jit(lambda base, xs: (scatter(plan, body, base, xs), gather(plan, body, ZERO, xs)))
 
 
 def check(parents: tuple[int, ...], seed: int = 0) -> None:
-    _, outward, inward = compiled(parents)
     xs, base = inputs(len(parents), seed)
     close = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-11)  # noqa: E731
-    jax.tree.map(close, outward(base, xs), scatter_loop(parents, body, base, xs))
-    jax.tree.map(close, inward(ZERO, xs), gather_loop(parents, body, ZERO, xs))
+    outward, inward = compiled(parents)(base, xs)
+    jax.tree.map(close, outward, scatter_loop(parents, body, base, xs))
+    jax.tree.map(close, inward, gather_loop(parents, body, ZERO, xs))
 
 
 @pytest.mark.parametrize("parents", FIXED_TREES.values(), ids=FIXED_TREES)
@@ -124,9 +122,16 @@ def trees(draw):
     return tuple(parents)
 
 
-@settings(max_examples=25)
+@settings(max_examples=6)
 @given(trees(), st.integers(0, 1000))
 def test_sweeps_equal_their_reference_loops_on_random_trees(parents, seed):
+    check(parents, seed)
+
+
+@pytest.mark.slow
+@settings(max_examples=100)
+@given(trees(), st.integers(0, 1000))
+def test_sweeps_equal_their_reference_loops_on_many_random_trees(parents, seed):
     check(parents, seed)
 
 
@@ -202,9 +207,9 @@ def test_nan_in_a_link_reaches_only_what_hangs_on_it():
     plan = SweepPlan(parents)
     xs, base = inputs(len(parents))
     xs["scale"][3] = np.nan
-    y = jax.jit(lambda: scatter(plan, body, base, xs))()["y"]
+    y = np.asarray(jax.jit(lambda: scatter(plan, body, base, xs))()["y"])
     assert np.isnan(y[3]).all() and np.isfinite(np.delete(y, 3, axis=0)).all()
-    z = jax.jit(lambda: gather(plan, body, ZERO, xs))()[1]["y"]
+    z = np.asarray(jax.jit(lambda: gather(plan, body, ZERO, xs))()[1]["y"])
     assert np.isnan(z[[0, 1, 2, 3]]).any(axis=1).all() and np.isfinite(z[[4, 5, 6]]).all()
 
 

@@ -1,44 +1,66 @@
 """Closed chains: arms that grasp an object, and loops of any kind in any tree."""
 
+from jaxsoa.closed_chain.close import (
+    Closed as Closed,
+    ClosedGrasp as ClosedGrasp,
+    close_grasp as close_grasp,
+    close_loops as close_loops,
+    close_loops_report as close_loops_report,
+)
+from jaxsoa.closed_chain.constraints import (
+    Constraint as Constraint,
+    Coupling as Coupling,
+    Distance as Distance,
+    Loop as Loop,
+    ball as ball,
+    cylinder as cylinder,
+    distance as distance,
+    hinge as hinge,
+    mimic_couplings as mimic_couplings,
+    planar as planar,
+    screw as screw,
+    slider as slider,
+    weld as weld,
+)
 from jaxsoa.closed_chain.contacts import (
     Contact as Contact,
-)
-from jaxsoa.closed_chain.contacts import (
     Custom as Custom,
-)
-from jaxsoa.closed_chain.contacts import (
     Hinge as Hinge,
-)
-from jaxsoa.closed_chain.contacts import (
     Point as Point,
-)
-from jaxsoa.closed_chain.contacts import (
     Rigid as Rigid,
-)
-from jaxsoa.closed_chain.contacts import (
     SoftFinger as SoftFinger,
 )
 from jaxsoa.closed_chain.grasp import (
     Arm as Arm,
-)
-from jaxsoa.closed_chain.grasp import (
     GraspState as GraspState,
-)
-from jaxsoa.closed_chain.grasp import (
     GraspSystem as GraspSystem,
-)
-from jaxsoa.closed_chain.grasp import (
     RigidBody as RigidBody,
-)
-from jaxsoa.closed_chain.grasp import (
     check_grasp as check_grasp,
-)
-from jaxsoa.closed_chain.grasp import (
     grasp_state as grasp_state,
 )
 from jaxsoa.closed_chain.grasp_dynamics import (
     GraspAcceleration as GraspAcceleration,
-)
-from jaxsoa.closed_chain.grasp_dynamics import (
     grasp_forward_dynamics as grasp_forward_dynamics,
+)
+from jaxsoa.closed_chain.loop_inverse import (
+    GraspTorques as GraspTorques,
+    LoopTorques as LoopTorques,
+    grasp_inverse_dynamics as grasp_inverse_dynamics,
+    loop_inverse_dynamics as loop_inverse_dynamics,
+)
+from jaxsoa.closed_chain.loops import (
+    CutChain as CutChain,
+    LoopAcceleration as LoopAcceleration,
+    cut_chain_dynamics as cut_chain_dynamics,
+    holding as holding,
+    loop_effective_inertia as loop_effective_inertia,
+    loop_errors as loop_errors,
+    loop_forward_dynamics as loop_forward_dynamics,
+    loop_jacobian as loop_jacobian,
+)
+from jaxsoa.closed_chain.one_sided import FrictionReport as FrictionReport, friction_report as friction_report
+from jaxsoa.closed_chain.stabilize import (
+    project as project,
+    project_position as project_position,
+    project_velocity as project_velocity,
 )

@@ -133,7 +133,7 @@ def check_pose(pose) -> Pose:
 # --- arms, alike ones together ------------------------------------------------------------------------------------
 
 
-def over_arms(system: GraspSystem, f: Callable, *per_arm: Sequence) -> list[Any]:
+def over_arms(system: GraspSystem, f: Callable, *per_arm: Sequence | Array) -> list[Any]:
     """[f(robot, frame, *args) for each arm], where arms of one topology are evaluated together under `jax.vmap`.
 
     So neither the compiled program nor the number of sequential steps grows with the number of like arms.

@@ -22,7 +22,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array
 
-from jaxsoa.closed_chain.algebra import pseudo_inverse
+from jaxsoa.closed_chain.algebra import PseudoInverse, pseudo_inverse
 from jaxsoa.closed_chain.grasp import GraspProblem, over_arms, stack
 from jaxsoa.dynamics.articulated import ArticulatedBody, carry_force, carry_motion, smooth, whiten
 from jaxsoa.dynamics.forward import forward_dynamics
@@ -50,7 +50,7 @@ class _Contacts(NamedTuple):
     """Pi = (N Omega N)^+, ready to apply."""
 
     held: Array
-    inverse: object
+    inverse: PseudoInverse
 
     def forces(self, y: Array) -> Array:
         """f(0) = Pi y, (l, 6) to (l, 6)."""

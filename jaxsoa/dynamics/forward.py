@@ -119,7 +119,7 @@ def _fd1(robot, q, v, tau, f_ext):
 
 
 def accelerations_by_fd2(robot, q, v, tau, f_ext=None) -> tuple[Array, Array]:
-    """FD2: joint accelerations and, from the same sweep, link accelerations alpha = lambda + phi* a (JPL 88-11, 5.6)."""
+    """FD2: joint accelerations and, from the same sweep, link accelerations lambda + phi* a (JPL 88-11, 5.6)."""
     stage = _stage(robot, q, v, tau)
     bias_free = tau - inverse_dynamics_raw(robot, q, v, jnp.zeros_like(tau), f_ext)
     nu = whiten(robot, stage.body.tree, stage.body.gain, bias_free) / stage.body.pivot

@@ -130,7 +130,7 @@ def link_forces(
     a: Shaped[Array, " nv"],
     f_ext: Shaped[Array, "n 6"] | None = None,
 ) -> Float[Array, "n 6"]:
-    """Inter-body forces: what each link's parent exerts on it through the joint; world axes, about the link's origin."""
+    """Inter-body forces: what each link's parent exerts on it by the joint; world axes, about the link's origin."""
     q, v, a, f_ext = robot.check_q(q), robot.check_v(v), robot.check_v(a, "a"), robot.check_f_ext(f_ext)
     return _newton_euler_pass(robot, q, v, a, f_ext).forces
 

@@ -1,4 +1,4 @@
-"""Composite quantities for the linearized inverse model, by one inward sweep (Algorithm 2, step 2; eq. 3.7-3.8).
+"""Composite quantities for the linearized models, added up tip to base (Algorithm 2, step 2; eq. 3.7-3.8).
 
 Per link, about its origin: the inertia R(k) of everything outboard, the force f(k), and the velocity-dependent
 R-ring(k), the sum of the links' matrices B = 2 M-ring of eq. 2.8. B maps a motion H* to
@@ -12,56 +12,56 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
-import numpy as np
-from jaxtyping import Array
-
 from jaxsoa.linearized import spatial_components as sc
 from jaxsoa.linearized.spatial_components import Spatial, Vector
-from jaxsoa.model.multibody import Multibody
 from jaxsoa.spatial import ops
-from jaxsoa.sweeps import gather
+from jaxsoa.spatial.inertia import RigidInertia
 
 
 class Rigid(NamedTuple):
-    """Inertia of one rigid body about a point, in components: mass, m c, and J as (xx, yy, zz, xy, xz, yz)."""
+    """Inertia of one rigid body about a point, in components: mass, m c, and J as (xx, xy, xz, yy, yz, zz)."""
 
     mass: Any
     moment: Vector
     inertia: tuple
 
+    @staticmethod
+    def of(body: RigidInertia) -> Rigid:
+        return Rigid(body.mass, body.first_moment, ops.upper(body.rotation))
+
+    def full(self) -> RigidInertia:
+        return RigidInertia(ops.symmetric(self.inertia), self.moment, self.mass)
+
     def rotate(self, w: Vector) -> Vector:
-        xx, yy, zz, xy, xz, yz = self.inertia
-        return (
-            xx * w[0] + xy * w[1] + xz * w[2],
-            xy * w[0] + yy * w[1] + yz * w[2],
-            xz * w[0] + yz * w[1] + zz * w[2],
-        )
+        return ops.matvec(ops.symmetric(self.inertia), w)
 
     def times(self, x: Spatial) -> Spatial:
         w, v = x
-        moment = ops.add(self.rotate(w), ops.cross(self.moment, v))
-        return moment, ops.add(ops.scale(self.mass, v), ops.cross(w, self.moment))
+        moment = sc.plus(self.rotate(w), sc.cross(self.moment, v))
+        return moment, sc.plus(None if v is None else ops.scale(self.mass, v), ops.cross(w, self.moment))
+
+    def gyroscopic(self, w: Vector) -> Spatial:
+        """The bias force (w x J w, w x (w x m c)) of JPL 88-11 (2.31)."""
+        return ops.cross(w, self.rotate(w)), ops.cross(w, ops.cross(w, self.moment))
 
     def shifted(self, r: Vector) -> Rigid:
         """phi M phi*: about the point from which the present one lies at r."""
         s = ops.add(self.moment, ops.scale(self.mass / 2, r))
         d = 2 * ops.dot(r, s)
-        xx, yy, zz, xy, xz, yz = self.inertia
+        xx, xy, xz, yy, yz, zz = self.inertia
         inertia = (
             xx + d - 2 * s[0] * r[0],
-            yy + d - 2 * s[1] * r[1],
-            zz + d - 2 * s[2] * r[2],
             xy - s[0] * r[1] - s[1] * r[0],
             xz - s[0] * r[2] - s[2] * r[0],
+            yy + d - 2 * s[1] * r[1],
             yz - s[1] * r[2] - s[2] * r[1],
+            zz + d - 2 * s[2] * r[2],
         )
         return Rigid(self.mass, ops.add(self.moment, ops.scale(self.mass, r)), inertia)
 
 
 class Ring(NamedTuple):
-    """A linear map from an angular vector h to a force: (block h, force x h negated), that is (block h, h x force)."""
+    """A linear map from an angular vector h to a force: (block h, h x force)."""
 
     block: tuple  # 3x3, rows
     force: Vector
@@ -71,13 +71,13 @@ class Ring(NamedTuple):
 
     def transpose_times(self, x: Spatial) -> Vector:
         """The angular vector that the transposed map makes of a motion."""
-        return ops.add(ops.matvec_t(self.block, x[0]), ops.cross(self.force, x[1]))
+        return sc.plus(ops.matvec_t(self.block, x[0]), sc.cross(self.force, x[1]))
 
     def shifted(self, r: Vector) -> Ring:
         """About the point from which the present one lies at r: the moment gains r x (h x force)."""
         d, f = ops.dot(r, self.force), self.force
         block = tuple(
-            tuple(self.block[i][j] - f[i] * r[j] + (d if i == j else 0) for j in range(3)) for i in range(3)
+            tuple(self.block[i][j] - f[i] * r[j] + (d if i == j else 0.0) for j in range(3)) for i in range(3)
         )
         return Ring(block, f)
 
@@ -85,14 +85,14 @@ class Ring(NamedTuple):
 def gyroscopic_ring(body: Rigid, velocity: Spatial) -> Ring:
     """B of one link."""
     w, v = velocity
-    xx, yy, zz, xy, xz, yz = body.inertia
+    xx, xy, xz, yy, yz, zz = body.inertia
     half = (xx + yy + zz) / 2
     reduced = ((xx - half, xy, xz), (xy, yy - half, yz), (xz, yz, zz - half))
     turned = ops.cross_columns(w, reduced)
     # m c x (h x v) = h (m c . v) - v (m c . h)
     c, d = body.moment, ops.dot(body.moment, v)
     block = tuple(
-        tuple(2 * (turned[i][j] - v[i] * c[j] + (d if i == j else 0)) for j in range(3)) for i in range(3)
+        tuple(2 * (turned[i][j] - v[i] * c[j] + (d if i == j else 0.0)) for j in range(3)) for i in range(3)
     )
     momentum = ops.add(ops.scale(body.mass, v), ops.cross(w, c))
     return Ring(block, ops.scale(2, momentum))
@@ -106,38 +106,12 @@ def force_ring(f_ext: Spatial) -> Ring:
 
 
 class Composite(NamedTuple):
-    """Sums over everything outboard, per link, about its origin, in components."""
+    """Sums over everything outboard, about one point, in components."""
 
     body: Rigid
     ring: Ring
-    force: Spatial
     ring_ext: Ring | None
 
-
-def composite(
-    robot: Multibody, offset: Array, body: Rigid, velocity: Spatial, net: Spatial, f_ext: Array | None
-) -> Composite:
-    """One inward sweep. `net` is the force each link needs (Newton-Euler), external forces already subtracted."""
-    own = Composite(
-        body, gyroscopic_ring(body, velocity), net, None if f_ext is None else force_ring(sc.split(f_ext))
-    )
-
-    def step(children, x):
-        own, r = x
-        total = jax.tree.map(jnp.add, children, own)
-        up = Composite(
-            total.body.shifted(r),
-            total.ring.shifted(r),
-            sc.carry_force(r, total.force),
-            None if total.ring_ext is None else total.ring_ext.shifted(r),
-        )
-        return up, total
-
-    zero = jax.tree.map(lambda x: jnp.zeros(x.shape[1:], x.dtype), own)
-    return gather(robot.topology.link_plan, step, zero, (own, sc.vector(offset)))[1]
-
-
-
-def take_links(outboard: Composite, links: np.ndarray | None) -> Composite:
-    """Per degree of freedom, of the link it moves."""
-    return outboard if links is None else jax.tree.map(lambda x: x[links], outboard)
+    def shifted(self, r: Vector) -> Composite:
+        ext = None if self.ring_ext is None else self.ring_ext.shifted(r)
+        return Composite(self.body.shifted(r), self.ring.shifted(r), ext)

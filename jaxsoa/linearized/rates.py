@@ -19,6 +19,7 @@ from __future__ import annotations
 from functools import cache
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
@@ -28,7 +29,6 @@ from jaxsoa.linearized.spatial_components import Spatial
 from jaxsoa.model.joints import Joint
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.model.topology import Topology
-from jaxsoa.spatial import ops
 
 
 def turns_own_axes(joint: Joint) -> bool:
@@ -56,18 +56,32 @@ def joint_sums(robot: Multibody, x: Spatial, *, outboard: bool) -> Spatial:
 
     Where the rates are in the child's axes the degrees have no order, and both are the sum over all.
     """
-    parts = []
-    packed = sc.join(*x)
-    for group in robot.topology.groups:
-        xs = packed[group.v_index]
-        if turns_own_axes(group.joint):
-            parts.append(jnp.broadcast_to(jnp.sum(xs, axis=1, keepdims=True), xs.shape))
-        elif group.joint.nv == 1:
-            parts.append(jnp.zeros_like(xs) if outboard else xs)
-        else:
-            inclusive = jnp.cumsum(xs, axis=1)
-            parts.append(inclusive[:, -1:] - inclusive if outboard else inclusive)
-    return sc.split(robot.join_dofs(parts))
+
+    def sums(component: Array) -> Array:
+        parts = []
+        for group in robot.topology.groups:
+            xs = component[group.v_index]
+            if turns_own_axes(group.joint):
+                parts.append(jnp.broadcast_to(jnp.sum(xs, axis=1, keepdims=True), xs.shape))
+            elif group.joint.nv == 1:
+                parts.append(jnp.zeros_like(xs) if outboard else xs)
+            else:
+                inclusive = jnp.cumsum(xs, axis=1)
+                parts.append(inclusive[:, -1:] - inclusive if outboard else inclusive)
+        return robot.join_dofs(parts)
+
+    return jax.tree.map(sums, x)
+
+
+def link_sums(robot: Multibody, x: Spatial) -> Spatial:
+    """Per link, the sum over its joint's degrees of freedom."""
+    if robot.topology.single_dof:
+        return x
+
+    def sums(component: Array) -> Array:
+        return robot.join_links([jnp.sum(component[g.v_index], axis=1) for g in robot.topology.groups])
+
+    return jax.tree.map(sums, x)
 
 
 class AxisRates(NamedTuple):
@@ -79,10 +93,6 @@ class AxisRates(NamedTuple):
     second: Spatial
 
 
-def _scaled(x: Spatial, s: Array) -> Spatial:
-    return ops.scale(s, x)
-
-
 def axis_rates(
     robot: Multibody, axis: Spatial, velocity: Spatial, acceleration: Spatial, v: Array, a: Array
 ) -> AxisRates:
@@ -92,13 +102,13 @@ def axis_rates(
     if links is None:
         rate = spin = sc.cross_motion(U, axis)
     else:
-        carrier = [turns_own_axes(joint) for joint in robot.topology.joints]
-        whole = jnp.asarray(np.repeat(carrier, [joint.nv for joint in robot.topology.joints]))
+        whole = np.repeat([turns_own_axes(j) for j in robot.topology.joints], [j.nv for j in robot.topology.joints])
+        keep = jnp.asarray(whole).reshape(-1, *(1,) * (v.ndim - 1))
         link_velocity = U
-        U = sc.subtract(U, joint_sums(robot, _scaled(axis, v), outboard=True))
-        own = tuple(tuple(jnp.where(whole, x, y) for x, y in zip(*pair, strict=True)) for pair in zip(link_velocity, U, strict=True))  # noqa: E501
+        U = sc.subtract(U, joint_sums(robot, sc.scale(v, axis), outboard=True))
+        own = jax.tree.map(lambda x, y: jnp.where(keep, x, y), link_velocity, U)
         spin = sc.cross_motion(own, axis)
-        source = sc.add(_scaled(axis, a), _scaled(spin, v))
+        source = sc.add(sc.scale(a, axis), sc.scale(v, spin))
         A = sc.subtract(A, joint_sums(robot, source, outboard=True))
         rate = sc.cross_motion(U, axis)
     return AxisRates(axis, rate, spin, sc.add(sc.cross_motion(A, axis), sc.cross_motion(U, rate)))

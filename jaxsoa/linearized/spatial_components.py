@@ -1,71 +1,92 @@
 """Spatial vectors in components: pairs (angular, linear) of three arrays each, one entry per link or degree of freedom.
 
 The pairwise stages of the linearized models are products of many small vectors at once. In components they are plain
-element-wise arithmetic, whatever the leading shape, which is what XLA vectorizes best.
+element-wise arithmetic, so a batch may trail every array: (n,) or (n, batch). The linear part of a motion may be None,
+which stands for zero (the axes of robots that only turn).
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxsoa.spatial import ops
 
-Vector = tuple  # three arrays
-Spatial = tuple[Vector, Vector]  # (w, v) of a motion, (moment, force) of a force
-
-
-def vector(x) -> Vector:
-    """(..., 3) to components."""
-    return tuple(x[..., i] for i in range(3))
+Vector = Any  # three arrays, or None for zero
+Spatial = tuple[Any, Any]  # (w, v) of a motion, (moment, force) of a force
 
 
 def split(x) -> Spatial:
-    """(..., 6) to components."""
-    return vector(x[..., :3]), vector(x[..., 3:])
+    """(n, 6, ...) to components (n, ...)."""
+    return tuple(x[:, i] for i in range(3)), tuple(x[:, i] for i in range(3, 6))
+
+
+def flat(*vectors: Vector) -> list:
+    """The components of some vectors, one after the other; nothing for a None."""
+    return [x for vector in vectors if vector is not None for x in vector]
 
 
 def join(*vectors: Vector):
-    """Components to one array (..., 3 m)."""
-    return jnp.stack([x for vector in vectors for x in vector], axis=-1)
+    """Components (n, ...) to one array (n, 3 m, ...); zeros for a None."""
+    like = next(vector for vector in vectors if vector is not None)
+    return jnp.stack([x for u in vectors for x in (jax.tree.map(jnp.zeros_like, like) if u is None else u)], axis=1)
 
 
 def take(tree: Any, index: np.ndarray | None) -> Any:
-    """Entries of every component (None: all of them); tuples stay tuples."""
-    if index is None:
-        return tree
-    return tuple(take(x, index) for x in tree) if isinstance(tree, tuple) else tree[index]
+    """Entries of every component (None: all of them)."""
+    return tree if index is None else jax.tree.map(lambda x: x[index], tree)
+
+
+def plus(*terms: Vector) -> Vector:
+    """Sum of vectors, some of which may be None."""
+    present = [term for term in terms if term is not None]
+    return ops.add(*present) if present else None
 
 
 def add(*terms: Spatial) -> Spatial:
-    return ops.add(*terms)
+    return plus(*(t[0] for t in terms)), plus(*(t[1] for t in terms))
+
+
+def negative(a: Vector) -> Vector:
+    return None if a is None else ops.negative(a)
 
 
 def subtract(a: Spatial, b: Spatial) -> Spatial:
-    return ops.add(a, ops.negative(b))
+    return add(a, (negative(b[0]), negative(b[1])))
+
+
+def scale(s, x: Spatial) -> Spatial:
+    return tuple(None if part is None else ops.scale(s, part) for part in x)  # pyright: ignore[reportReturnType]
+
+
+def cross(a: Vector, b: Vector) -> Vector:
+    return None if a is None or b is None else ops.cross(a, b)
 
 
 def cross_motion(x: Spatial, y: Spatial) -> Spatial:
-    """x cross y: how the motion y, fixed in a frame that moves with x, changes (the paper's -S*[y] x, eq. 1.5-1.6)."""
-    return ops.cross(x[0], y[0]), ops.add(ops.cross(x[0], y[1]), ops.cross(x[1], y[0]))
+    """[x, y]: how the motion y, fixed in a frame that moves with x, changes (the paper's -S*[y] x, eq. 1.5-1.6)."""
+    return cross(x[0], y[0]), plus(cross(x[0], y[1]), cross(x[1], y[0]))
 
 
 def cross_force(x: Spatial, f: Spatial) -> Spatial:
     """The same for a force f: the negative transpose of `cross_motion` (the paper's S[x] f)."""
-    return ops.add(ops.cross(x[0], f[0]), ops.cross(x[1], f[1])), ops.cross(x[0], f[1])
+    return plus(cross(x[0], f[0]), cross(x[1], f[1])), cross(x[0], f[1])
 
 
 def carry_force(offset: Vector, f: Spatial) -> Spatial:
     """phi f: about the point from which f's own lies at `offset`."""
-    return ops.add(f[0], ops.cross(offset, f[1])), f[1]
+    return plus(f[0], cross(offset, f[1])), f[1]
 
 
 def carry_motion(offset: Vector, m: Spatial) -> Spatial:
     """phi* m: at the point that lies at `offset` from m's own."""
-    return m[0], ops.add(m[1], ops.cross(m[0], offset))
+    return m[0], plus(m[1], cross(m[0], offset))
 
 
 def dot(a: Spatial, b: Spatial):
-    return ops.dot(a[0], b[0]) + ops.dot(a[1], b[1])
+    """Product of a motion and a force."""
+    terms = [ops.dot(x, y) for x, y in zip(a, b, strict=True) if x is not None and y is not None]
+    return sum(terms[1:], terms[0])

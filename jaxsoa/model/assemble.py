@@ -147,8 +147,8 @@ def _with_floating_base(description: RobotDescription) -> RobotDescription:
     free = JointDescription("floating_base", "free", world, roots[0])
     # Files made for a fixed base often hold a fixed joint of this name; it is merged, so it can give the name up.
     joints = [
-        dataclasses.replace(joint, name="floating_base_fixed") if (joint.name, joint.kind) == (free.name, "fixed") else joint
-        for joint in description.joints
+        dataclasses.replace(j, name="floating_base_fixed") if (j.name, j.kind) == (free.name, "fixed") else j
+        for j in description.joints
     ]
     return dataclasses.replace(
         description, links=(LinkDescription(world), *description.links), joints=(free, *joints)

@@ -33,7 +33,7 @@ class JointDescription:
     `rotation` (3, 3) and `position` (3,) place the joint frame (which is the child link's frame at the neutral
     configuration) in the parent link's frame. `axis` is a unit vector in the joint frame; `axis2` is the second axis
     of a universal joint, or the in-plane x direction of a planar one. `pitch` is metres per radian of a helical joint.
-    The per-degree values (`armature`, `damping`, `friction`, limits) are scalars or sequences of length nv of the joint.
+    The per-degree values (`armature`, `damping`, `friction`, limits) are scalars, or sequences of the joint's nv.
     A `mimic` is (joint, multiplier, offset): q = multiplier * q[joint] + offset.
     """
 

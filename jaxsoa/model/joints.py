@@ -214,7 +214,7 @@ def _unit_vectors(like) -> tuple:
 class Free(Joint):
     """q = (w, x, y, z, px, py, pz), position in the joint frame; v = (angular, linear) in child axes.
 
-    `integrate` follows a constant body velocity exactly: it is the exponential of SE(3), and `difference` its logarithm.
+    `integrate` follows a constant body velocity exactly: it is the exponential of SE(3); `difference` its logarithm.
     """
 
     name, nq, nv, has_bias = "free", 7, 6, True

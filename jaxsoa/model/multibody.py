@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 
 import equinox as eqx
 import jax
@@ -102,7 +103,8 @@ class Multibody(eqx.Module):
         return self.topology.v_slices[self.topology.joint_number(joint)]
 
     def __repr__(self) -> str:
-        return f"Multibody({self.name!r}: {self.n_links} links, nq={self.nq}, nv={self.nv}, {len(self.frame_names)} frames)"
+        frames = len(self.frame_names)
+        return f"Multibody({self.name!r}: {self.n_links} links, nq={self.nq}, nv={self.nv}, {frames} frames)"
 
     # --- configurations ----------------------------------------------------------------------------------------
 
@@ -185,9 +187,24 @@ class Multibody(eqx.Module):
             value = jnp.asarray(value, self.dtype)
             if value.shape != old.shape:
                 raise ValueError(f"{key} of {self.name!r} has shape {old.shape}, got {value.shape}.")
+            self._check_values(key, value)
             arrays[key] = value
         names = tuple(arrays)
         return eqx.tree_at(lambda m: [getattr(m, n) for n in names], self, [arrays[n] for n in names])
+
+    def _check_values(self, key: str, value: Array) -> None:
+        """Concrete values must be finite and of the right sign; inside jit nothing is checked."""
+        if isinstance(value, jax.core.Tracer):
+            return
+        bad = ~np.isfinite(value)
+        what = "not finite"
+        if not bad.any() and key in ("mass", "armature", "damping", "friction"):
+            bad, what = np.asarray(value) < 0, "negative"
+        if bad.any():
+            first = int(np.argwhere(bad)[0][0])
+            names = {self.n_links: self.link_names, self.nv: [self.joint_names[k] for k in self.topology.dof_link]}
+            at = f" ({names[bad.shape[0]][first]!r})" if key != "gravity" and bad.shape[:1] and bad.shape[0] in names else ""
+            raise ValueError(f"{key} of {self.name!r} is {what} at {first}{at}: {np.asarray(value)[first]}.")
 
     def frictionless(self) -> Multibody:
         """The same model without damping and Coulomb friction (armature stays)."""
@@ -201,9 +218,15 @@ class Multibody(eqx.Module):
         return self.replace(gravity=gravity)
 
     def astype(self, dtype) -> Multibody:
-        """The same model in another floating-point type."""
-        cast = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), self)
-        return cast
+        """The same model in another floating-point type.
+
+        Asking for float64 while `jax_enable_x64` is off gives float32 and one warning.
+        """
+        available = jax.dtypes.canonicalize_dtype(dtype)
+        if available != jnp.dtype(dtype):
+            message = f"{jnp.dtype(dtype)} is not available while jax_enable_x64 is off; the model stays {available}."
+            warnings.warn(message, UserWarning, stacklevel=2)
+        return jax.tree.map(lambda leaf: jnp.asarray(leaf, available), self)
 
     # --- checks, at trace time ----------------------------------------------------------------------------------
 
@@ -214,7 +237,7 @@ class Multibody(eqx.Module):
         for g in parts:
             quaternions = q[g.q_index]
             if not isinstance(q, jax.core.Tracer) and (np.asarray(q)[g.q_index[:, :4]] == 0).all(axis=1).any():
-                raise ValueError(f"{name} holds a quaternion of zeros, which is no rotation (joint kind {g.joint.name}).")
+                raise ValueError(f"{name} holds a quaternion of zeros, which is no rotation ({g.joint.name} joint).")
             q = q.at[g.q_index].set(jax.vmap(g.joint.normalize)(quaternions))
         return q
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import itertools
 from collections.abc import Sequence
 from functools import cached_property
 
@@ -81,12 +82,12 @@ class Topology:
     @cached_property
     def q_slices(self) -> tuple[slice, ...]:
         ends = np.cumsum([0, *(joint.nq for joint in self.joints)]).tolist()
-        return tuple(slice(a, b) for a, b in zip(ends[:-1], ends[1:], strict=True))
+        return tuple(slice(a, b) for a, b in itertools.pairwise(ends))
 
     @cached_property
     def v_slices(self) -> tuple[slice, ...]:
         ends = np.cumsum([0, *(joint.nv for joint in self.joints)]).tolist()
-        return tuple(slice(a, b) for a, b in zip(ends[:-1], ends[1:], strict=True))
+        return tuple(slice(a, b) for a, b in itertools.pairwise(ends))
 
     @property
     def nq(self) -> int:

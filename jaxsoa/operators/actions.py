@@ -65,6 +65,7 @@ MEMORYLESS: dict[str, Memoryless] = {
     "pi_a": Memoryless(("prescribed",), _diagonal, _diagonal, lambda r: r),
     "pi_p": Memoryless(("free",), _diagonal, _diagonal, lambda r: r),
     "tau_bar": Memoryless(("H", "G"), update, update_adjoint, lambda r: 24 * r + 6),
+    "block": Memoryless(("value",), rows, columns, lambda r: 72),
     "Delta_phi": Memoryless(("offset",), carry_force, carry_motion, lambda r: 12),
 }
 

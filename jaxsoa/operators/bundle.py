@@ -12,8 +12,8 @@ from jaxtyping import Array, Shaped
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.operators import terms
 from jaxsoa.operators.expression import Operator
-from jaxsoa.operators.spaces import UNIT, Space, joint_space, link_space, tip_space
-from jaxsoa.operators.state import Frames, Number, State, build_state
+from jaxsoa.operators.spaces import UNIT, Space, joint_space, link_space, per_dof_to_links, tip_space
+from jaxsoa.operators.state import Blocks, Frames, Number, State, build_state
 from jaxsoa.operators.terms import Atom, Identity, Named, Term
 from jaxsoa.spatial import ops
 
@@ -237,6 +237,21 @@ class Bundle(eqx.Module):
         if x.shape != (codomain.size, domain.size):
             raise terms.SpaceError(f"Matrix {name} must map {domain} to {codomain}, got shape {x.shape}.")
         return Operator(Atom("matrix", 0, codomain, domain, (name, symmetric)), (Number(x),))
+
+    def block(self, name: str, blocks: Shaped[Array, "n 6 6"], *, symmetric: bool = False) -> Operator:
+        """A block-diagonal operator of link space under a name, from one 6x6 block per link."""
+        blocks = jnp.asarray(blocks)
+        if blocks.shape != (self.robot.n_links, 6, 6):
+            raise terms.SpaceError(f"Blocks of {name} must be ({self.robot.n_links}, 6, 6), got {blocks.shape}.")
+        return Operator(Atom("block", 0, self.links, self.links, (name, symmetric)), (Blocks(blocks),))
+
+    def joint_map(self, name: str, rows: Shaped[Array, "nv 6"]) -> Operator:
+        """An operator shaped like H under a name, from one row per degree of freedom (such as a derivative of H)."""
+        rows = jnp.asarray(rows)
+        if rows.shape != (self.robot.nv, 6):
+            raise terms.SpaceError(f"Rows of {name} must be ({self.robot.nv}, 6), got {rows.shape}.")
+        atom = Atom("block", 0, self.joints, self.links, (name, False))
+        return Operator(atom, (Blocks(per_dof_to_links(self.robot.topology, rows)),))
 
     @staticmethod
     def _named(symbol: str, operator: Operator) -> Operator:

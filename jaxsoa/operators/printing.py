@@ -60,7 +60,7 @@ class _Printer:
     def show(self, term: Term) -> str:
         match term:
             case Atom():
-                return self.name(term.extra[0] if term.name in ("vector", "matrix", "number") else term.name)
+                return self.name(term.extra[0] if term.name in ("vector", "matrix", "number", "block") else term.name)
             case Identity():
                 return "I"
             case Zero():

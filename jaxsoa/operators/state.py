@@ -54,6 +54,15 @@ class Frames(eqx.Module):
     arms: Float[Array, "m 3"]
 
 
+class Blocks(eqx.Module):
+    """A block-diagonal operator given by its blocks, (n, rows, columns), padded like the others."""
+
+    value: Float[Array, "n rows columns"]
+
+    def field(self, name: str):
+        return self.value
+
+
 class Number(eqx.Module):
     """A scalar factor, a named vector or a named matrix."""
 

@@ -134,7 +134,7 @@ class SpaceError(ValueError):
 
 def is_symmetric(term: Term) -> bool:
     if isinstance(term, Atom):
-        return term.name in SYMMETRIC_ATOMS or (term.name == "matrix" and term.extra[1])
+        return term.name in SYMMETRIC_ATOMS or (term.name in ("matrix", "block") and term.extra[1])
     return isinstance(term, Identity) or (isinstance(term, Named) and term.symmetric)
 
 

@@ -34,8 +34,8 @@ ROBOTS = {
     "a1.urdf": (True, ("trunk", "RL_foot")),
     # humanoids and two arms
     "g1_29dof_rev_1_0.urdf": (True, ("torso_link", "left_rubber_hand")),
-    "talos_reduced.urdf": (True, ("torso_2_link", "gripper_left_link")),
-    "simple_humanoid.urdf": (True, ("body", "larm_effector_body")),
+    "talos_reduced.urdf": (True, ("torso_2_link", "left_sole_link")),
+    "simple_humanoid.urdf": (True, ("torso", "l_wrist")),
     "baxter.urdf": (False, ("head", "left_gripper")),
     "tiago_pro.urdf": (False, ("torso_lift_link", "arm_left_7_link")),
 }
@@ -86,8 +86,9 @@ def compare(name: str, floating_base: bool, frames: tuple[str, ...], dtype, tole
     states = [np.asarray(x) for x in random_states(pair.robot, 7, STATES)]
     if dtype == jnp.float32:  # both get the numbers that float32 can hold
         states = [x.astype(np.float32).astype(float) for x in states]
-    expected = [pair.expected(*state, frames) for state in zip(*states, strict=True)]
-    torque = np.stack([e["inverse dynamics"] for e in expected])
+    torque = np.stack([pair.inverse_dynamics(*state) for state in zip(*states, strict=True)])
+    torque = torque.astype(dtype).astype(float)
+    expected = [pair.expected(*state, frames, tau) for *state, tau in zip(*states, torque, strict=True)]
     arguments = [jnp.asarray(x, dtype) for x in (*states, torque)]
     batched = jax.jit(jax.vmap(everything, in_axes=(None, 0, 0, 0, 0, 0, None)), static_argnums=6)
     actual = batched(robot, *arguments, frames)
@@ -95,9 +96,13 @@ def compare(name: str, floating_base: bool, frames: tuple[str, ...], dtype, tole
     for key, value in actual.items():
         assert value.dtype == dtype, f"{key} came as {value.dtype}"
         errors[key] = max(relative_error(value[k], expected[k][key]) for k in range(STATES))
+    # Solving M a = x loses up to cond(M) times the rounding error, whoever does it: light fingers on heavy arms.
+    condition = max(np.linalg.cond(e["mass matrix"]) for e in expected)
+    allowed = dict.fromkeys(errors, tolerance)
+    allowed["forward dynamics"] = max(tolerance, condition * jnp.finfo(dtype).eps / 10)
     worst = max(errors, key=lambda key: errors[key])
-    print(f"{name}: worst relative error {errors[worst]:.1e} ({worst})")
-    assert not {k: e for k, e in errors.items() if not e <= tolerance}, errors
+    print(f"{name}: worst relative error {errors[worst]:.1e} ({worst}); condition of M {condition:.0e}")
+    assert not {k: e for k, e in errors.items() if not e <= allowed[k]}, errors
 
 
 def in_default_run(*names: str):

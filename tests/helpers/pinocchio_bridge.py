@@ -68,6 +68,10 @@ class PinocchioTwin:
         assert self.model.existFrame(name, pin.FrameType.BODY)
         return self.model.getFrameId(name, pin.FrameType.BODY)
 
+    def inverse_dynamics(self, q, v, a, f_ext) -> np.ndarray:
+        forces = self.forces(q, f_ext)
+        return pin.rnea(self.model, self.data, self.q(q), self.v(v), self.v(a), forces)[self.to_pin]
+
     def expected(self, q, v, a, f_ext, frames: tuple[str, ...], tau=None) -> dict[str, np.ndarray]:
         """Everything at one state. `tau` (default: Pinocchio's own inverse dynamics of a) drives forward dynamics."""
         model, data, back = self.model, self.data, self.to_pin

@@ -1,0 +1,276 @@
+"""Forward dynamics of any tree with loops: cut every loop, let the tree go, pull the cuts together again.
+
+With J a + bias = 0 the condition on the cut points' relative accelerations (rows in a's axes, N applied):
+
+    a_f = M^-1 (tau - C),   Y = M^-1 J*,   Omega = J Y,   f = -Omega^+ (J a_f + bias),   a = a_f + Y f.
+
+This is the overview's application 3 (5.9-5.11) for any number of loops; Omega^+ is its Lambda_c. M^-1 is applied by the
+innovations factors of one forward dynamics: O(n) sweeps that carry one column per constraint row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float, Int, Shaped
+
+from jaxsoa.closed_chain.algebra import PseudoInverse, motion_shift, pseudo_inverse, turned
+from jaxsoa.closed_chain.constraints import Constraint, Coupling, Distance, Loop, Relative
+from jaxsoa.dynamics.articulated import Factors
+from jaxsoa.dynamics.kinematics import (
+    accelerations,
+    frame_axes,
+    frame_placement,
+    moving_kinematics,
+    shift_acceleration,
+)
+from jaxsoa.dynamics.motion import differentiable_solve, solve_motion
+from jaxsoa.model.multibody import Multibody
+from jaxsoa.spatial import ops
+
+
+class LoopRows(NamedTuple):
+    """All constraints stacked: six rows per loop or distance (in a's axes), then one per coupling.
+
+    J v is the relative rate along held directions, J a + bias its derivative, `error` the position error.
+    """
+
+    jacobian: Float[Array, "m nv"]
+    bias: Float[Array, " m"]
+    error: Float[Array, " m"]
+    to_world: Float[Array, "loops 6 6"]  # turns a loop's six rows into a wrench on b, world axes
+
+
+class _Frame(NamedTuple):
+    rotation: Array
+    position: Array
+    jacobian: Array
+    velocity: Array
+    bias: Array
+
+
+def check_loops(robot: Multibody, loops: Sequence[Constraint] | Constraint) -> tuple[Constraint, ...]:
+    """A tuple of constraints whose frames and joints exist (KeyError with close matches otherwise)."""
+    loops = (loops,) if isinstance(loops, Loop | Distance | Coupling) else tuple(loops)
+    for loop in loops:
+        if isinstance(loop, Coupling):
+            loop.places(robot)
+        elif isinstance(loop, Loop | Distance):
+            robot.topology.frame_number(loop.frame_a)
+            robot.topology.frame_number(loop.frame_b)
+        else:
+            raise TypeError(f"loops must hold Loop, Distance or Coupling, got {loop!r}.")
+    return loops
+
+
+def _frames(robot: Multibody, q: Array, v: Array, names: set[str]) -> dict[str, _Frame]:
+    kin, vel = moving_kinematics(robot, q, v)
+    zero = jnp.zeros(3, vel.bias.dtype)
+    alpha = accelerations(robot, kin.offset, vel.bias, (zero, zero))
+    frames = {}
+    for name in sorted(names):
+        R, point, link = frame_placement(robot, kin, name)
+        J = frame_axes(robot, kin, name)
+        if link < 0:
+            frames[name] = _Frame(R, point, J, jnp.zeros(6, J.dtype), jnp.zeros(6, J.dtype))
+            continue
+        arm = point - kin.position[link]
+        bias = shift_acceleration(alpha[link], vel.angular[link], arm)
+        frames[name] = _Frame(R, point, J, motion_shift(arm) @ vel.spatial[link], bias)
+    return frames
+
+
+def _at_point(frame: _Frame, point: Array) -> _Frame:
+    """The frame with its origin moved to a point of it."""
+    arm = ops.matvec(frame.rotation, point)
+    shift = motion_shift(arm)
+    bias = shift_acceleration(frame.bias, frame.velocity[:3], arm)
+    return _Frame(frame.rotation, frame.position + arm, shift @ frame.jacobian, shift @ frame.velocity, bias)
+
+
+class _Between(NamedTuple):
+    relative: Relative
+    jacobian: Array  # of nu, a's axes
+    bias: Array  # nu' at zero joint acceleration
+    to_world: Array
+
+
+def _between(a: _Frame, b: _Frame) -> _Between:
+    """b seen from a: p_b = p_a + R_a s, w_b = w_a + R_a nu_w, differentiated twice with a's axes turning."""
+    d, w = b.position - a.position, a.velocity[:3]
+    shift, turn = motion_shift(d), turned(a.rotation)
+    rate = b.velocity - shift @ a.velocity
+    carried = shift_acceleration(a.bias, w, d)
+    turning = jnp.concatenate([ops.cross(w, rate[:3]), 2 * ops.cross(w, rate[3:])])
+    relative = Relative(a.rotation.T @ b.rotation, ops.matvec_t(a.rotation, d), turn.T @ rate)
+    return _Between(relative, turn.T @ (b.jacobian - shift @ a.jacobian), turn.T @ (b.bias - carried - turning), turn)
+
+
+def _betweens(robot: Multibody, loops: tuple[Constraint, ...], q: Array, v: Array) -> list[_Between]:
+    cuts = [loop for loop in loops if not isinstance(loop, Coupling)]
+    frames = _frames(robot, q, v, {name for loop in cuts for name in (loop.frame_a, loop.frame_b)}) if cuts else {}
+    return [_between(_at_point(frames[c.frame_a], c.point_a), _at_point(frames[c.frame_b], c.point_b)) for c in cuts]
+
+
+def loop_rows(robot: Multibody, loops: Sequence[Constraint], q: Array, v: Array) -> LoopRows:
+    """Jacobian, bias and error of all constraints at a checked state."""
+    loops = check_loops(robot, loops)
+    cuts = [loop for loop in loops if not isinstance(loop, Coupling)]
+    jacobians, biases, errors, turns = [jnp.zeros((0, robot.nv), v.dtype)], [], [], []
+    for loop, between in zip(cuts, _betweens(robot, loops, q, v), strict=True):
+        N, bias = loop.selection(between.relative)
+        jacobians.append(N @ between.jacobian)
+        biases.append(N @ between.bias + bias)
+        errors.append(loop.error(between.relative))
+        turns.append(between.to_world @ N)
+    for loop in loops:
+        if not isinstance(loop, Coupling):
+            continue
+        q_joint, v_joint, q_target, v_target = loop.places(robot)
+        value, slope, bend = loop.value(q[q_target])
+        jacobians.append(jnp.zeros((1, robot.nv), v.dtype).at[0, v_target].add(-slope).at[0, v_joint].add(1))
+        biases.append((-bend * v[v_target] ** 2)[None])
+        errors.append((q[q_joint] - value)[None])
+    empty = jnp.zeros(0, v.dtype)
+    return LoopRows(
+        jnp.concatenate(jacobians),
+        jnp.concatenate([empty, *biases]),
+        jnp.concatenate([empty, *errors]),
+        jnp.stack(turns) if turns else jnp.zeros((0, 6, 6), v.dtype),
+    )
+
+
+def holding(robot: Multibody, q: Shaped[Array, " nq"], loops: Sequence[Constraint]) -> tuple[Constraint, ...]:
+    """The same loops, aimed at the relative poses (or distances) found at q. Couplings are kept as they are."""
+    loops = check_loops(robot, loops)
+    q = robot.check_q(q)
+    found = iter(_betweens(robot, loops, q, jnp.zeros(robot.nv, q.dtype)))
+    return tuple(loop if isinstance(loop, Coupling) else loop.held_at(next(found).relative) for loop in loops)
+
+
+def loop_errors(robot: Multibody, loops: Sequence[Constraint], q: Shaped[Array, " nq"]) -> Float[Array, " m"]:
+    """Position errors: six per loop or distance (rotation vector, metres; a's axes), then one per coupling."""
+    q = robot.check_q(q)
+    return loop_rows(robot, loops, q, jnp.zeros(robot.nv, q.dtype)).error
+
+
+def loop_jacobian(robot: Multibody, loops: Sequence[Constraint], q: Shaped[Array, " nq"]) -> Float[Array, "m nv"]:
+    """Rows whose product with v vanishes when v is consistent with the loops."""
+    q = robot.check_q(q)
+    return loop_rows(robot, loops, q, jnp.zeros(robot.nv, q.dtype)).jacobian
+
+
+class Cut(NamedTuple):
+    """How the tree answers at its cuts: Y = M^-1 J* and Omega = J Y, factored."""
+
+    columns: Float[Array, "nv m"]
+    compliance: PseudoInverse
+
+
+def cut(robot: Multibody, q: Array, factors: Factors, jacobian: Array, rtol: float | None = None) -> Cut:
+    """Operational-space compliance of the cut points by two sweeps per column with factors at hand."""
+    factors = lax.stop_gradient(factors)
+    columns = jax.vmap(lambda row: differentiable_solve(robot, q, factors, row), out_axes=1)(jacobian)
+    return Cut(columns, pseudo_inverse(jacobian @ columns, rtol))
+
+
+class LoopAcceleration(NamedTuple):
+    """How a tree with loops moves."""
+
+    a: Float[Array, " nv"]
+    forces: Float[Array, "loops 6"]  # (moment, force) on frame b at its origin, world axes; frame a feels the opposite
+    torques: Float[Array, " couplings"]  # on each coupled joint; its target feels -ratio times as much
+    rank: Int[Array, ""]  # independent constraints at this configuration
+
+
+def loop_forward_dynamics(
+    robot: Multibody,
+    loops: Sequence[Constraint],
+    q: Shaped[Array, " nq"],
+    v: Shaped[Array, " nv"],
+    tau: Shaped[Array, " nv"],
+    f_ext: Shaped[Array, "n 6"] | None = None,
+    *,
+    stabilization: tuple[float, float] | None = None,
+    rtol: float | None = None,
+) -> LoopAcceleration:
+    """Accelerations and constraint forces of a tree whose loops are closed by `loops` (Loop, Distance, Coupling).
+
+    Exact at the level of accelerations: (q, v) should satisfy the loops, and the pose found is held. With
+    `stabilization` = (damping, frequency) in 1/s Baumgarte's term pulls errors back instead:
+    J a + bias = -2 damping J v - frequency^2 error. Redundant or singular constraints give the least forces in the norm
+    of the stacked rows; `rank` counts the independent ones (eigenvalues of the compliance above `rtol` of the largest).
+    """
+    loops = check_loops(robot, loops)
+    q, v, tau, f_ext = robot.check_q(q), robot.check_v(v), robot.check_v(tau, "tau"), robot.check_f_ext(f_ext)
+    free, _, factors = solve_motion(robot, q, v, tau, tau, f_ext, None)
+    if not loops:
+        return LoopAcceleration(free, jnp.zeros((0, 6)), jnp.zeros(0), jnp.zeros((), int))
+    rows = loop_rows(robot, loops, q, v)
+    apart = rows.jacobian @ free + rows.bias
+    if stabilization is not None:
+        damping, frequency = stabilization
+        apart = apart + 2 * damping * (rows.jacobian @ v) + frequency**2 * rows.error
+    response = cut(robot, q, factors, rows.jacobian, rtol)
+    f = -response.compliance.solve(apart)
+    forces, torques = split_forces(rows, f)
+    return LoopAcceleration(free + response.columns @ f, forces, torques, response.compliance.rank)
+
+
+def split_forces(rows: LoopRows, f: Array) -> tuple[Array, Array]:
+    """Multipliers to wrenches on the frames b (world axes) and torques of couplings."""
+    n = rows.to_world.shape[0]
+    return jnp.einsum("lij,lj->li", rows.to_world, f[: 6 * n].reshape(n, 6)), f[6 * n :]
+
+
+def loop_effective_inertia(
+    robot: Multibody, loops: Sequence[Constraint], q: Shaped[Array, " nq"], *, rtol: float | None = None
+) -> Float[Array, "m m"]:
+    """Lambda_c: the inertia felt at the cuts along the constraint rows (overview, 5.11), the inverse of Omega.
+
+    Where constraints are redundant or free axes leave rows empty it is the pseudo-inverse.
+    """
+    from jaxsoa.dynamics.mass import articulated
+
+    q = robot.check_q(q)
+    rows = loop_rows(robot, loops, q, jnp.zeros(robot.nv, q.dtype))
+    factors = articulated(robot, q)[1].factors
+    inverse = cut(robot, q, factors, rows.jacobian, rtol).compliance
+    return jax.vmap(inverse.solve, in_axes=1, out_axes=1)(jnp.eye(len(rows.error), dtype=q.dtype))
+
+
+class CutChain(NamedTuple):
+    """The overview's single loop: two arms that meet at a point."""
+
+    a: tuple[Array, Array]
+    force: Float[Array, "6"]  # on the first arm's tip
+    effective_inertia: Float[Array, "6 6"]  # Lambda_c
+
+
+def cut_chain_dynamics(
+    arms: tuple[tuple[Multibody, str], tuple[Multibody, str]],
+    q: tuple[Array, Array],
+    v: tuple[Array, Array],
+    tau: tuple[Array, Array],
+) -> CutChain:
+    """A closed chain cut at one point into two arms (robot, tip frame) whose tips move as one (overview, 5.6-5.11).
+
+    f = Lambda_c (alpha_2f - alpha_1f), Lambda_c^-1 = Lambda_1^-1 + Lambda_2^-1, then each arm with +-f at its tip.
+    """
+    from jaxsoa.closed_chain.grasp import tip
+    from jaxsoa.closed_chain.grasp_methods import free_arm
+
+    parts = []
+    for (robot, frame), qi, vi, taui in zip(arms, q, v, tau, strict=True):
+        qi, vi, taui = robot.check_q(qi), robot.check_v(vi), robot.check_v(taui, "tau")
+        at = tip(robot, frame, qi, vi)
+        parts.append(free_arm(robot, frame, qi, vi, taui, None, at.jacobian, at.bias))
+    first, second = parts
+    compliance = pseudo_inverse(first.compliance + second.compliance)
+    f = compliance.solve(second.tip - first.tip)
+    inertia = jax.vmap(compliance.solve, in_axes=1, out_axes=1)(jnp.eye(6, dtype=f.dtype))
+    return CutChain((first.joints + first.columns @ f, second.joints - second.columns @ f), f, inertia)

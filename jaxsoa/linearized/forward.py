@@ -1,0 +1,182 @@
+"""The linearized forward model: derivatives of the joint accelerations (linearization paper, section 4).
+
+    da = M^-1 dtau - A_C dv - B_C dq,      A_C = M^-1 A_D,      B_C = M^-1 B_D                  (lemma 4.1)
+
+without forming or inverting the mass matrix (Algorithm 6). Sweeps: outward for the motion; inward for the Riccati
+recursion with the filter of forward dynamics, the composites of the inverse model and the rows of E = I - H psi K;
+outward for the accelerations; inward for the forces. Then M^-1 = E* D^-1 E (lemma 4.4), and the inverse model of
+`inverse` in O(N^2) products.
+
+The last products, M^-1 with A_D and B_D, are O(N^2) by the factors (two sweeps that carry all columns), but for
+small robots a product of dense matrices is faster: `DENSE_UP_TO` says where the two part.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.custom_batching import custom_vmap
+from jaxtyping import Array, Float, Shaped
+
+from jaxsoa.dynamics.articulated import on_first, on_last, riccati_step, updated
+from jaxsoa.dynamics.inverse import dissipation
+from jaxsoa.dynamics.mass import mass_matrix_inverse, solve_mass_matrix
+from jaxsoa.dynamics.motion import solve_motion
+from jaxsoa.linearized import spatial_components as sc
+from jaxsoa.linearized.inverse import batch_first, batch_last, inverse_model, inverse_model_raw
+from jaxsoa.linearized.rates import axis_rates
+from jaxsoa.linearized.state import (
+    MotionState,
+    base_motion,
+    collect,
+    fixed_point_acceleration,
+    moving_state,
+    net_forces,
+    own_composite,
+    zeros_of_one,
+)
+from jaxsoa.model.multibody import Multibody
+from jaxsoa.spatial import ops
+from jaxsoa.spatial.inertia import SpatialInertia
+from jaxsoa.sweeps import gather, scatter
+
+DENSE_UP_TO = 64
+"""Degrees of freedom up to which the last products are of dense matrices (O(N^3) with a very small constant)."""
+
+
+class LinearizedForwardDynamics(NamedTuple):
+    """Derivatives of the accelerations: `wrt_q` (along tangent vectors of q), `wrt_v`, and `wrt_tau`, M^-1."""
+
+    wrt_q: Float[Array, "nv nv"]
+    wrt_v: Float[Array, "nv nv"]
+    wrt_tau: Float[Array, "nv nv"]
+
+
+def _on(where, robot: Multibody, tree):
+    return jax.tree.map(lambda x: where(robot, x), tree)
+
+
+def _broadcast(x: Array, like: Array) -> Array:
+    return jnp.broadcast_to(x, jnp.broadcast_shapes(x.shape, like.shape))
+
+
+def _forward_sweeps(robot: Multibody, q: Array, v: Array, tau: Array, f_ext: Array | None):
+    """(MotionState at the accelerations found, rows of E, 1 / D). A batch may trail every argument."""
+    topology = robot.topology
+    moving = moving_state(robot, q, v)
+    body, velocity, axis = moving.body, moving.velocity, moving.axis
+    bias_force = body.gyroscopic(velocity[0])
+    if f_ext is not None:
+        bias_force = sc.subtract(bias_force, sc.split(f_ext))
+    effort = tau - dissipation(robot, v)
+    own = own_composite(body, velocity, f_ext)
+    bias, offset = _on(on_first, robot, (moving.bias, moving.offset))
+    bias_force, own = _on(on_last, robot, (bias_force, own))
+    columns = np.eye(topology.nv, dtype=bool)
+    tail = (1,) * (effort.ndim - 1)
+
+    def inward(children, x):
+        P, z, F, outboard = children
+        own, b, bias, axis, offset, effort, armature, column = x
+        column = column.reshape(topology.nv, *tail)
+        outboard = jax.tree.map(jnp.add, outboard, own)
+        r = riccati_step(SpatialInertia.expanded(P), own.body.full(), *axis, armature)
+        z = sc.add(z, r.inertia.times(*bias), b)
+        nu = (effort - sc.dot(axis, z)) * r.pivot_inverse
+        up = sc.add(z, sc.scale(nu, r.force_per_rate))
+        row = jnp.where(column, 1, 0) - sc.dot(axis, F)  # of E = I - H psi K
+        F = sc.add(F, tuple(tuple(g * row for g in half) for half in r.gain))
+        carried = (
+            updated(r).shifted(offset).compact(),
+            sc.carry_force(offset, up),
+            sc.carry_force(offset, F),
+            outboard.shifted(offset),
+        )
+        return carried, (r.gain, nu, r.pivot_inverse, row, outboard)
+
+    xs = (own, bias_force, bias, axis, offset, effort, robot.armature, columns)
+    like = own.ring.force[0][0]
+    zero = jnp.zeros_like(like)
+    vector, matrix = (zero,) * 3, ((zero,) * 3,) * 3
+    wide = (jnp.zeros((topology.nv, *like.shape), like.dtype),) * 3
+    nothing = SpatialInertia(matrix, matrix, matrix).compact()
+    start = (nothing, (vector, vector), (wide, wide), zeros_of_one(own))
+    _, (gain, nu, pivot_inverse, rows, outboard) = gather(topology.dof_plan, inward, start, xs)
+
+    def outward(parent, x):
+        gain, nu, axis, offset, bias = x
+        motion = sc.carry_motion(offset, parent)
+        a = nu - sc.dot(gain, motion)
+        motion = sc.add(motion, bias, sc.scale(a, axis))
+        return motion, (a, motion)
+
+    xs = (gain, nu, axis, offset, bias)
+    a, acceleration = scatter(topology.dof_plan, outward, base_motion(robot, xs), xs)
+    last = None if topology.single_dof else np.flatnonzero(topology.dof_is_last)
+    acceleration, outboard = sc.take((acceleration, outboard), last)
+    force = collect(robot, moving.offset, net_forces(moving, acceleration, f_ext))
+    rates = axis_rates(robot, axis, velocity, fixed_point_acceleration(velocity, acceleration), v, a)
+    return MotionState(moving, acceleration, force, outboard, rates), rows, pivot_inverse
+
+
+def _dense(robot: Multibody, q, v, tau, f_ext, to_front=lambda x: x) -> LinearizedForwardDynamics:
+    """All in one go, for robots up to `DENSE_UP_TO`; `to_front` brings a trailing batch axis to the front."""
+    state, rows, pivot_inverse = _forward_sweeps(robot, q, v, tau, f_ext)
+    wrt_q, wrt_v, _ = (to_front(x) for x in inverse_model(robot, state, v))
+    rows, pivot_inverse = to_front(rows), to_front(pivot_inverse)
+    inverse = jnp.swapaxes(rows, -1, -2) @ (pivot_inverse[..., None] * rows)
+    product = inverse @ jnp.concatenate([wrt_q, wrt_v], axis=-1)
+    return LinearizedForwardDynamics(-product[..., : robot.nv], -product[..., robot.nv :], inverse)
+
+
+@custom_vmap
+def _dense_either_way(robot, q, v, tau, f_ext):
+    return _dense(robot, q, v, tau, f_ext)
+
+
+@_dense_either_way.def_vmap
+def _batched_dense(axis_size, in_batched, *arguments):
+    arguments = jax.tree.map(batch_last, tuple(arguments), tuple(in_batched))
+    outputs = _dense(*arguments, to_front=lambda x: batch_first(x, axis_size))
+    return outputs, jax.tree.map(lambda _: True, outputs)
+
+
+def by_parts(robot: Multibody, q, v, tau, f_ext) -> LinearizedForwardDynamics:
+    """Algorithm 6 from parts that have derivative rules: forward dynamics, the inverse model, solves with M.
+
+    This is what higher derivatives differentiate, and what large robots use: O(N^2), nothing of size N^3.
+    """
+    a, _, _ = solve_motion(robot, q, v, jnp.zeros_like(tau), tau, f_ext, None)
+    wrt_q, wrt_v, _ = inverse_model_raw(robot, q, v, a, f_ext)
+    columns = solve_mass_matrix(robot, q, jnp.concatenate([wrt_q, wrt_v], axis=1))
+    return LinearizedForwardDynamics(-columns[:, : robot.nv], -columns[:, robot.nv :], mass_matrix_inverse(robot, q))
+
+
+@jax.custom_jvp
+def _linearize(robot, q, v, tau, f_ext):
+    method = _dense_either_way if robot.nv <= DENSE_UP_TO else by_parts
+    return method(robot, q, v, tau, f_ext)
+
+
+@_linearize.defjvp
+def _linearize_jvp(primals, tangents):
+    return jax.jvp(by_parts, primals, tangents)
+
+
+def linearize_forward_dynamics(
+    robot: Multibody,
+    q: Shaped[Array, " nq"],
+    v: Shaped[Array, " nv"],
+    tau: Shaped[Array, " nv"],
+    f_ext: Shaped[Array, "n 6"] | None = None,
+) -> LinearizedForwardDynamics:
+    """Derivatives of `forward_dynamics` by q, v and tau: three (nv, nv) matrices (Algorithm 6).
+
+    `wrt_q` is the derivative along `robot.integrate(q, dq)`, so it has nv columns for every kind of joint. This is
+    the fast way to the full matrices: `jax.jacfwd` of `forward_dynamics` gives the same, one O(N) tangent at a time.
+    """
+    q, v, tau, f_ext = robot.check_q(q), robot.check_v(v), robot.check_v(tau, "tau"), robot.check_f_ext(f_ext)
+    return _linearize(robot, q, v, tau, f_ext)

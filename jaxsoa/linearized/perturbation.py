@@ -1,0 +1,213 @@
+"""Perturbations of torques and accelerations in O(N): Algorithms 1 and 5 of the linearization paper.
+
+Both push one perturbation (dq, dv, and da or dtau) through the linearized model, never forming a matrix. With the
+axis rates of `rates`, degree j adds to the links outboard of it (eq. 3.4)
+
+    to beta    H* da + (rate + spin) dv + second dq        to theta    H* dv + rate dq
+
+and the forces of eq. 3.5 are M beta + B theta on each link, plus H*(j) dq x* f(j), what the turning of degree j makes
+of the force that it carries; the degrees inboard of j feel it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Shaped
+
+from jaxsoa.dynamics.articulated import on_first, on_last, riccati_step, updated
+from jaxsoa.dynamics.inverse import dissipation
+from jaxsoa.linearized import spatial_components as sc
+from jaxsoa.linearized.composite import force_ring, gyroscopic_ring
+from jaxsoa.linearized.inverse import dissipation_rate
+from jaxsoa.linearized.rates import AxisRates, axis_rates, link_sums, turns_own_axes
+from jaxsoa.linearized.spatial_components import Spatial, Vector
+from jaxsoa.linearized.state import (
+    Moving,
+    base_motion,
+    fixed_point_acceleration,
+    moving_state,
+    net_forces,
+    spread,
+    zeros_of_one,
+)
+from jaxsoa.model.multibody import Multibody
+from jaxsoa.spatial import ops
+from jaxsoa.spatial.inertia import SpatialInertia
+from jaxsoa.sweeps import gather, scatter
+
+
+class _Sources(NamedTuple):
+    """What a perturbation adds, per degree of freedom."""
+
+    increment: Spatial  # to beta
+    turning: Vector  # to theta, of which only the angular part matters
+    swing: Vector  # H* dq, angular part: how far the link turns
+    displacement: Spatial  # H* dq, to cross with the force that the degree carries inboard
+
+
+def _on(where, robot: Multibody, tree):
+    return jax.tree.map(lambda x: where(robot, x), tree)
+
+
+def _displacements(robot: Multibody, moves: Spatial) -> Spatial:
+    """H* dq where the degrees inboard feel it: where a joint's degrees have no order, all on the first of them."""
+    topology = robot.topology
+    if not any(turns_own_axes(joint) for joint in topology.joints):
+        return moves
+    whole = np.repeat([turns_own_axes(j) for j in topology.joints], [j.nv for j in topology.joints])
+    totals = _on(on_first, robot, link_sums(robot, moves))
+    return jax.tree.map(lambda x, total: jnp.where(jnp.asarray(whole), total, x), moves, totals)
+
+
+def _sources(robot: Multibody, rates: AxisRates, dq: Array, dv: Array, da: Array | None) -> _Sources:
+    axis, rate, spin, second = rates
+    increment = sc.add(sc.scale(dv, sc.add(rate, spin)), sc.scale(dq, second))
+    if da is not None:
+        increment = sc.add(increment, sc.scale(da, axis))
+    moves = sc.scale(dq, axis)
+    turning = ops.add(ops.scale(dv, axis[0]), ops.scale(dq, rate[0]))
+    return _Sources(increment, turning, moves[0], _displacements(robot, moves))
+
+
+def _ring_forces(moving: Moving, theta: Vector, swing: Vector, f_ext: Array | None) -> Spatial:
+    """B theta on each link, and what external forces do that keep their direction while the link turns."""
+    force = gyroscopic_ring(moving.body, moving.velocity).times(theta)
+    return force if f_ext is None else sc.add(force, force_ring(sc.split(f_ext)).times(swing))
+
+
+def _last(robot: Multibody, tree):
+    """Per link, of arrays per degree of freedom."""
+    topology = robot.topology
+    return sc.take(tree, None if topology.single_dof else np.flatnonzero(topology.dof_is_last))
+
+
+def inverse_dynamics_perturbation(
+    robot: Multibody,
+    q: Shaped[Array, " nq"],
+    v: Shaped[Array, " nv"],
+    a: Shaped[Array, " nv"],
+    dq: Shaped[Array, " nv"],
+    dv: Shaped[Array, " nv"],
+    da: Shaped[Array, " nv"],
+    f_ext: Shaped[Array, "n 6"] | None = None,
+) -> Float[Array, " nv"]:
+    """How the torques of `inverse_dynamics` change along (dq, dv, da), in O(N) (Algorithm 1).
+
+    dq is a tangent vector: q moves along `robot.integrate(q, dq)`.
+    """
+    q, v, a, f_ext = robot.check_q(q), robot.check_v(v), robot.check_v(a, "a"), robot.check_f_ext(f_ext)
+    dq, dv, da = robot.check_v(dq, "dq"), robot.check_v(dv, "dv"), robot.check_v(da, "da")
+    moving = moving_state(robot, q, v)
+    source = sc.add(link_sums(robot, sc.scale(a, moving.axis)), moving.bias)
+    alpha = spread(robot, moving.offset, source, base_motion(robot, source))
+    fixed = fixed_point_acceleration(moving.velocity, alpha)
+    rates = axis_rates(robot, moving.axis, moving.velocity, fixed, v, a)
+    new = _sources(robot, rates, dq, dv, da)
+
+    def outward(parent, x):  # step 2, eq. 3.4
+        (beta, theta, swing), (offset, increment, turning, turn) = parent, x
+        beta = sc.add(sc.carry_motion(offset, beta), increment)
+        motion = (beta, ops.add(theta, turning), ops.add(swing, turn))
+        return motion, motion
+
+    increments = link_sums(robot, new.increment)
+    turnings, swings = (link_sums(robot, x) for x in (new.turning, new.swing))
+    xs = (moving.offset, increments, turnings, swings)
+    beta, theta, swing = scatter(robot.topology.link_plan, outward, zeros_of_one(xs[1:]), xs)
+    force = sc.add(moving.body.times(beta), _ring_forces(moving, theta, swing, f_ext))
+
+    def inward(children, x):  # step 3, eq. 3.5
+        f, eta = children
+        net, force, displacement, axis, offset = x
+        f, eta = sc.add(f, net), sc.add(eta, force)
+        passed = sc.add(eta, sc.cross_force(displacement, f))
+        return (sc.carry_force(offset, f), sc.carry_force(offset, passed)), sc.dot(axis, eta)
+
+    forces = _on(on_last, robot, (net_forces(moving, alpha, f_ext), force))
+    xs = (*forces, new.displacement, moving.axis, _on(on_first, robot, moving.offset))
+    _, torque = gather(robot.topology.dof_plan, inward, zeros_of_one(forces), xs)
+    return torque + robot.armature * da + dissipation_rate(robot, v) * dv
+
+
+def forward_dynamics_perturbation(
+    robot: Multibody,
+    q: Shaped[Array, " nq"],
+    v: Shaped[Array, " nv"],
+    tau: Shaped[Array, " nv"],
+    dq: Shaped[Array, " nv"],
+    dv: Shaped[Array, " nv"],
+    dtau: Shaped[Array, " nv"],
+    f_ext: Shaped[Array, "n 6"] | None = None,
+) -> Float[Array, " nv"]:
+    """How the accelerations of `forward_dynamics` change along (dq, dv, dtau), in O(N) (Algorithm 5).
+
+    The articulated-body algorithm twice with the same P, D and G: once for the motion, once for its perturbation,
+    whose "bias acceleration" is the increment of beta and whose "bias force" is that of eq. 3.5 (lemma 4.7).
+    """
+    q, v, tau, f_ext = robot.check_q(q), robot.check_v(v), robot.check_v(tau, "tau"), robot.check_f_ext(f_ext)
+    dq, dv, dtau = robot.check_v(dq, "dq"), robot.check_v(dv, "dv"), robot.check_v(dtau, "dtau")
+    plan = robot.topology.dof_plan
+    moving = moving_state(robot, q, v)
+    bias_force = moving.body.gyroscopic(moving.velocity[0])
+    if f_ext is not None:
+        bias_force = sc.subtract(bias_force, sc.split(f_ext))
+    bias, offset = _on(on_first, robot, (moving.bias, moving.offset))
+    bias_force, body = _on(on_last, robot, (bias_force, moving.body))
+    effort = tau - dissipation(robot, v)
+
+    def riccati(children, x):  # eq. 4.3, with the filter of forward dynamics
+        P, z = children
+        body, b, bias, axis, offset, effort, armature = x
+        r = riccati_step(SpatialInertia.expanded(P), body.full(), *axis, armature)
+        z = sc.add(z, r.inertia.times(*bias), b)
+        nu = (effort - sc.dot(axis, z)) * r.pivot_inverse
+        up = sc.add(z, sc.scale(nu, r.force_per_rate))
+        factors = (r.inertia.compact(), r.force_per_rate, r.gain, r.pivot_inverse)
+        return (updated(r).shifted(offset).compact(), sc.carry_force(offset, up)), (factors, nu)
+
+    zero = jnp.zeros((), effort.dtype)
+    vector, matrix = (zero,) * 3, ((zero,) * 3,) * 3
+    start = (SpatialInertia(matrix, matrix, matrix).compact(), (vector, vector))
+    xs = (body, bias_force, bias, moving.axis, offset, effort, robot.armature)
+    _, (factors, nu) = gather(plan, riccati, start, xs)
+
+    def smooth(parent, x):
+        gain, nu, axis, offset, bias = x
+        motion = sc.carry_motion(offset, parent)
+        a = nu - sc.dot(gain, motion)
+        motion = sc.add(motion, bias, sc.scale(a, axis))
+        return motion, (a, motion)
+
+    xs = (factors[2], nu, moving.axis, offset, bias)
+    a, alpha = scatter(plan, smooth, base_motion(robot, xs), xs)
+    alpha = _last(robot, alpha)
+    fixed = fixed_point_acceleration(moving.velocity, alpha)
+    new = _sources(robot, axis_rates(robot, moving.axis, moving.velocity, fixed, v, a), dq, dv, None)
+
+    def outward(parent, x):
+        motion = jax.tree.map(jnp.add, parent, x)
+        return motion, motion
+
+    xs = (link_sums(robot, new.turning), link_sums(robot, new.swing))
+    theta, swing = scatter(robot.topology.link_plan, outward, zeros_of_one(xs), xs)
+    forces = (net_forces(moving, alpha, f_ext), _ring_forces(moving, theta, swing, f_ext))
+
+    def filtering(children, x):  # eq. 4.16-4.17
+        f, z = children
+        net, force, new, axis, offset, dtau, (P, u, _, inverse) = x
+        f = sc.add(f, net)
+        z = sc.add(z, force, SpatialInertia.expanded(P).times(*new.increment))
+        e = (dtau - sc.dot(axis, z)) * inverse
+        up = sc.add(z, sc.scale(e, u), sc.cross_force(new.displacement, f))
+        return (sc.carry_force(offset, f), sc.carry_force(offset, up)), e
+
+    forces = _on(on_last, robot, forces)
+    effort = dtau - dissipation_rate(robot, v) * dv
+    xs = (*forces, new, moving.axis, offset, effort, factors)
+    _, nu = gather(plan, filtering, zeros_of_one(forces), xs)
+    xs = (factors[2], nu, moving.axis, offset, new.increment)  # eq. 4.18
+    return scatter(plan, smooth, zeros_of_one(forces[0]), xs)[0]

@@ -1,0 +1,116 @@
+"""The linearized step of an integrator: x' = A x + B u about a state, in tangent coordinates.
+
+A step is any function `step(robot, q, v, tau, dt) -> (q, v)`. If it takes a keyword `dynamics` and calls that for its
+accelerations, the full linearization of each call is computed once by Algorithm 6 and all columns pass through it as
+one product of matrices; otherwise each column is one O(N) tangent of whatever the step calls.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.custom_derivatives import SymbolicZero
+from jaxtyping import Array, Float, Shaped
+
+from jaxsoa.dynamics.forward import forward_dynamics
+from jaxsoa.linearized.forward import linearize_forward_dynamics
+from jaxsoa.model.multibody import Multibody
+
+Step = Callable[..., tuple[Array, Array]]
+
+
+class LinearizedStep(NamedTuple):
+    """Tangent (dq, dv) after the step: A @ (dq, dv) before it + B @ dtau."""
+
+    A: Float[Array, "two_nv two_nv"]
+    B: Float[Array, "two_nv nv"]
+
+
+def semi_implicit_euler(robot: Multibody, q, v, tau, dt, *, dynamics: Callable = forward_dynamics):
+    """v' = v + dt a, then q' = q moved by dt v'."""
+    v = v + dt * dynamics(robot, q, v, tau)
+    return robot.integrate(q, dt * v), v
+
+
+def runge_kutta_4(robot: Multibody, q, v, tau, dt, *, dynamics: Callable = forward_dynamics):
+    """Classical fourth order, in coordinates that start at q: fourth order for quaternions too."""
+
+    def rates(x, v):
+        at = robot.integrate(q, x)
+
+        def moved(t):
+            return robot.difference(q, robot.integrate(at, t * v))
+
+        zero = jnp.zeros((), v.dtype)
+        return jax.jvp(moved, (zero,), (jnp.ones_like(zero),))[1], dynamics(robot, at, v, tau)
+
+    x = jnp.zeros_like(v)
+    x1, v1 = rates(x, v)
+    x2, v2 = rates(dt / 2 * x1, v + dt / 2 * v1)
+    x3, v3 = rates(dt / 2 * x2, v + dt / 2 * v2)
+    x4, v4 = rates(dt * x3, v + dt * v3)
+    return robot.integrate(q, dt / 6 * (x1 + 2 * x2 + 2 * x3 + x4)), v + dt / 6 * (v1 + 2 * v2 + 2 * v3 + v4)
+
+
+@jax.custom_jvp
+def dynamics_by_matrices(robot: Multibody, q, v, tau) -> Array:
+    """`forward_dynamics` whose tangents go through the full matrices: dear for one tangent, cheap for all of them."""
+    return forward_dynamics(robot, q, v, tau)
+
+
+def _by_matrices_jvp(primals, tangents):
+    robot, q, v, tau = primals
+    d_robot, d_q, d_v, d_tau = tangents
+    a = dynamics_by_matrices(robot, q, v, tau)
+    matrices = linearize_forward_dynamics(robot, q, v, tau)
+    d_a = jnp.zeros_like(a)
+    if not isinstance(d_q, SymbolicZero):
+        d_a = d_a + matrices.wrt_q @ jax.jvp(lambda x: robot.difference(q, x), (q,), (d_q,))[1]
+    if not isinstance(d_v, SymbolicZero):
+        d_a = d_a + matrices.wrt_v @ d_v
+    if not isinstance(d_tau, SymbolicZero):
+        d_a = d_a + matrices.wrt_tau @ d_tau
+    leaves, structure = jax.tree.flatten(robot)
+    moved = jax.tree.leaves(d_robot, is_leaf=lambda t: isinstance(t, SymbolicZero))
+    varying = [i for i, t in enumerate(moved) if not isinstance(t, SymbolicZero)]
+    if varying:
+
+        def of_model(*values):
+            full = list(leaves)
+            for i, value in zip(varying, values, strict=True):
+                full[i] = value
+            return forward_dynamics(jax.tree.unflatten(structure, full), q, v, tau)
+
+        d_a = d_a + jax.jvp(of_model, [leaves[i] for i in varying], [moved[i] for i in varying])[1]
+    return a, d_a
+
+
+dynamics_by_matrices.defjvp(_by_matrices_jvp, symbolic_zeros=True)
+
+
+def linearize_step(
+    robot: Multibody,
+    q: Shaped[Array, " nq"],
+    v: Shaped[Array, " nv"],
+    tau: Shaped[Array, " nv"],
+    dt: float | Array,
+    *,
+    step: Step = semi_implicit_euler,
+) -> LinearizedStep:
+    """A (2 nv, 2 nv) and B (2 nv, nv) of one integrator step, in tangent coordinates (dq, dv) before and after."""
+    q, v, tau = robot.check_q(q), robot.check_v(v), robot.check_v(tau, "tau")
+    takes_dynamics = "dynamics" in inspect.signature(step).parameters
+    advance = (lambda *x: step(*x, dynamics=dynamics_by_matrices)) if takes_dynamics else step
+    arrived = jax.lax.stop_gradient(advance(robot, q, v, tau, dt)[0])
+
+    def moved(dx, dtau):
+        dq, dv = dx[: robot.nv], dx[robot.nv :]
+        q_next, v_next = advance(robot, robot.integrate(q, dq), v + dv, tau + dtau, dt)
+        return jnp.concatenate([robot.difference(arrived, q_next), v_next])
+
+    zero = jnp.zeros_like(v)
+    return LinearizedStep(*jax.jacfwd(moved, argnums=(0, 1))(jnp.concatenate([zero, zero]), zero))

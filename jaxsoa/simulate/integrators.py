@@ -1,0 +1,111 @@
+"""One step in time, on the manifold of configurations: quaternions are moved by rotations, never added to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Shaped
+
+from jaxsoa.dynamics.forward import forward_dynamics
+from jaxsoa.model.multibody import Multibody
+
+
+class State(NamedTuple):
+    q: Float[Array, " nq"]
+    v: Float[Array, " nv"]
+
+
+Acceleration = Callable[[Array, Array], Array]
+
+
+def _semi_implicit_euler(robot: Multibody, acceleration: Acceleration, q, v, dt) -> State:
+    """v first, then q with the new v: first order, and no energy drift to speak of for small steps."""
+    v = v + dt * acceleration(q, v)
+    return State(robot.integrate(q, dt * v), v)
+
+
+def _runge_kutta_4(robot: Multibody, acceleration: Acceleration, q, v, dt) -> State:
+    """The classical method in the tangent space at the start of the step.
+
+    The tangent coordinate x with q = integrate(q0, x) obeys x' = v up to the curvature of the group, which the
+    bracket below restores to the order of the method (Runge-Kutta-Munthe-Kaas) for joints whose velocity is a body
+    velocity; for the other joints it vanishes.
+    """
+
+    def rate(x, v):
+        return _tangent_rate(robot, x, v), acceleration(robot.integrate(q, x), v)
+
+    zero = jnp.zeros_like(v)
+    dx1, dv1 = rate(zero, v)
+    dx2, dv2 = rate(dt / 2 * dx1, v + dt / 2 * dv1)
+    dx3, dv3 = rate(dt / 2 * dx2, v + dt / 2 * dv2)
+    dx4, dv4 = rate(dt * dx3, v + dt * dv3)
+    x = dt / 6 * (dx1 + 2 * dx2 + 2 * dx3 + dx4)
+    return State(robot.integrate(q, x), v + dt / 6 * (dv1 + 2 * dv2 + 2 * dv3 + dv4))
+
+
+def _tangent_rate(robot: Multibody, x: Array, v: Array) -> Array:
+    """x' for q = integrate(q0, x) moving with v: the inverse right-trivialized tangent, v + [x, v]/2 + [x, [x, v]]/12.
+
+    The bracket is that of body velocities: (w, u) and (w', u') have (w x w', w x u' - w' x u).
+    """
+    once = _bracket(robot, x, v)
+    return v + once / 2 + _bracket(robot, x, once) / 12
+
+
+def _bracket(robot: Multibody, x: Array, y: Array) -> Array:
+    parts = []
+    for group in robot.topology.groups:
+        xs, ys = x[group.v_index], y[group.v_index]
+        if group.joint.nq == group.joint.nv:  # coordinates that add commute
+            parts.append(jnp.zeros_like(xs * ys))
+            continue
+        angular = jnp.cross(xs[:, :3], ys[:, :3])
+        if group.joint.nv == 3:
+            parts.append(angular)
+        else:
+            linear = jnp.cross(xs[:, :3], ys[:, 3:]) - jnp.cross(ys[:, :3], xs[:, 3:])
+            parts.append(jnp.concatenate([angular, linear], axis=1))
+    return robot.join_dofs(parts)
+
+
+IMPLICIT_ITERATIONS = 8
+
+
+def _implicit_midpoint(robot: Multibody, acceleration: Acceleration, q, v, dt) -> State:
+    """Second order, symmetric; the midpoint is found by a fixed number of fixed-point iterations (differentiable)."""
+    dv = dt * acceleration(q, v)
+    for _ in range(IMPLICIT_ITERATIONS):
+        middle_v = v + dv / 2
+        dv = dt * acceleration(robot.integrate(q, dt / 2 * middle_v), middle_v)
+    return State(robot.integrate(q, dt * (v + dv / 2)), v + dv)
+
+
+INTEGRATORS: dict[str, Callable] = {
+    "semi_implicit_euler": _semi_implicit_euler,
+    "rk4": _runge_kutta_4,
+    "implicit_midpoint": _implicit_midpoint,
+}
+
+
+def step(
+    robot: Multibody,
+    q: Shaped[Array, " nq"],
+    v: Shaped[Array, " nv"],
+    tau: Shaped[Array, " nv"],
+    dt: float | Array,
+    *,
+    integrator: str = "semi_implicit_euler",
+    f_ext: Shaped[Array, "n 6"] | None = None,
+) -> State:
+    """The state a time dt later under constant torques."""
+    q, v, tau = robot.check_q(q), robot.check_v(v), robot.check_v(tau, "tau")
+    if integrator not in INTEGRATORS:
+        raise ValueError(f"Unknown integrator {integrator!r}; choose one of {', '.join(INTEGRATORS)}.")
+
+    def acceleration(q, v):
+        return forward_dynamics(robot, q, v, tau, f_ext)
+
+    return INTEGRATORS[integrator](robot, acceleration, q, v, dt)
