@@ -92,3 +92,16 @@ from jaxsoa.simulate import (
     rollout as rollout,
     step as step,
 )
+
+# The operator algebra. `operators` the function stands in front of the package of that name.
+from jaxsoa.operators import decomposition as decomposition, estimation as estimation  # noqa: E402
+from jaxsoa.operators.bundle import Bundle as Bundle, operators as operators  # noqa: E402
+from jaxsoa.operators.expression import Operator as Operator  # noqa: E402
+from jaxsoa.operators.identities import IDENTITIES as IDENTITIES  # noqa: E402
+from jaxsoa.operators.simplify import (  # noqa: E402
+    Derivation as Derivation,
+    derive as derive,
+    simplify as simplify,
+    solve_for as solve_for,
+)
+from jaxsoa.operators.terms import SpaceError as SpaceError  # noqa: E402

@@ -179,14 +179,16 @@ def test_gradients_of_sweeps_equal_finite_differences(name):
         direction = jax.tree.map(lambda x: rng.normal(size=np.shape(x)), (base, xs))
 
         def along(t, direction=direction):
-            moved = jax.tree.map(lambda x, d: x + t * d, (base, xs), direction)
+            moved = jax.tree.map(lambda x, step, t=t: x + t * step, (base, xs), direction)
             return float(
                 loss(scatter_loop(parents, body, *moved), gather_loop(parents, body, ZERO, moved[1]))
             )  # of the plain loops: an independent oracle
 
         h = 1e-5
         expected = (8 * (along(h) - along(-h)) - (along(2 * h) - along(-2 * h))) / (12 * h)
-        actual = sum(np.sum(g * d) for g, d in zip(jax.tree.leaves(gradient), jax.tree.leaves(direction), strict=True))
+        actual = sum(
+            np.sum(g * dx) for g, dx in zip(jax.tree.leaves(gradient), jax.tree.leaves(direction), strict=True)
+        )
         np.testing.assert_allclose(actual, expected, rtol=1e-8)
 
 

@@ -1,5 +1,6 @@
 """Closed chains: arms that grasp an object, and loops of any kind in any tree."""
 
+from jaxsoa.closed_chain import mechanisms as mechanisms
 from jaxsoa.closed_chain.close import (
     Closed as Closed,
     ClosedGrasp as ClosedGrasp,
@@ -29,6 +30,15 @@ from jaxsoa.closed_chain.contacts import (
     Point as Point,
     Rigid as Rigid,
     SoftFinger as SoftFinger,
+)
+from jaxsoa.closed_chain.embedding import (
+    EmbeddedAcceleration as EmbeddedAcceleration,
+    Embedding as Embedding,
+    embed as embed,
+    embedded_forward_dynamics as embedded_forward_dynamics,
+    embedded_inverse_dynamics as embedded_inverse_dynamics,
+    embedded_mass_matrix as embedded_mass_matrix,
+    embedded_velocity as embedded_velocity,
 )
 from jaxsoa.closed_chain.grasp import (
     Arm as Arm,
@@ -60,7 +70,9 @@ from jaxsoa.closed_chain.loops import (
 )
 from jaxsoa.closed_chain.one_sided import FrictionReport as FrictionReport, friction_report as friction_report
 from jaxsoa.closed_chain.stabilize import (
+    grasp_rotations as grasp_rotations,
     project as project,
+    project_grasp as project_grasp,
     project_position as project_position,
     project_velocity as project_velocity,
 )

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
 from jaxsoa.spatial import ops
@@ -77,6 +78,8 @@ def complement(axes: Float[Array, "k n"]) -> Float[Array, "n n"]:
     identity = jnp.eye(axes.shape[1], dtype=axes.dtype)
     if axes.shape[0] == 0:
         return identity
+    if axes.shape[0] >= axes.shape[1]:
+        return jnp.zeros_like(identity)  # exactly: a remainder of rounding would count as a direction held
     gram = pseudo_inverse(axes @ axes.T)
     return identity - axes.T @ jax.vmap(gram.solve, in_axes=1, out_axes=1)(axes)
 
@@ -109,4 +112,4 @@ def safe_norm(x: Float[Array, " n"]) -> Float[Array, ""]:
 
 def is_concrete(*values) -> bool:
     """Whether values may be looked at: nothing is traced."""
-    return not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(values))
+    return not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(values))

@@ -216,6 +216,7 @@ def grasp_state(
     """
     q, v = system.check("q", q, "check_q"), system.check("v", v, "check_v")
     R, p = check_pose(object_pose)
+    rates = None if contact_rates is None else check_rates(system, contact_rates)
     tips = over_arms(system, tip, q, v)
     jacobians = tuple(t.jacobian for t in tips)
     stacked: Tip = stack([t._replace(jacobian=None) for t in tips])
@@ -227,8 +228,7 @@ def grasp_state(
     held = jnp.stack([complement(H) for H in axes])
     A = jax.vmap(motion_shift)(offsets)
     velocity = stacked.velocity
-    if contact_rates is not None:
-        rates = check_rates(system, contact_rates)
+    if rates is not None:
         velocity = velocity + _along(axes, rates, velocity.dtype)
         if object_velocity is None:
             gram = jnp.einsum("lij,lik->jk", A, A)
@@ -318,7 +318,7 @@ class GraspProblem(NamedTuple):
 
     @property
     def jacobians(self) -> tuple[Array, ...]:
-        return self.state.tips.jacobian
+        return tuple(self.state.tips.jacobian)
 
     @property
     def free_object(self) -> Float[Array, "6"]:

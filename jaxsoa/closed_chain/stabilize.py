@@ -1,6 +1,7 @@
 """Back onto the constraints: projection of positions and velocities, differentiable.
 
-Integration lets a closed chain drift. Stabilization (an option of `loop_forward_dynamics`) pulls errors back over time; projection removes them at once, by the shortest way in the metric of kinetic energy:
+Integration lets a closed chain drift. Stabilization (an option of `loop_forward_dynamics`) pulls errors back over time;
+projection removes them at once, by the shortest way in the metric of kinetic energy:
 
     dq = -M^-1 J* (J M^-1 J*)^+ error (Newton, repeated),    v <- v - M^-1 J* (J M^-1 J*)^+ J v.
 
@@ -15,8 +16,12 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Shaped
 
+from jaxsoa.closed_chain.algebra import complement, motion_shift, turned
+from jaxsoa.closed_chain.close import contact_turns, grasp_residual
 from jaxsoa.closed_chain.constraints import Constraint
+from jaxsoa.closed_chain.grasp import GraspSystem, Pose, check_pose, tip
 from jaxsoa.closed_chain.loops import check_loops, cut, loop_rows
+from jaxsoa.dynamics.kinematics import frame_pose
 from jaxsoa.dynamics.mass import articulated
 from jaxsoa.model.multibody import Multibody
 
@@ -69,3 +74,51 @@ def project(
     """(q, v) on the constraints: what a simulation calls after a step."""
     q = project_position(robot, loops, q, iterations=iterations, rtol=rtol)
     return q, project_velocity(robot, loops, q, v, rtol=rtol)
+
+
+def project_grasp(
+    system: GraspSystem,
+    q: Sequence[Array],
+    v: Sequence[Array],
+    object_pose: Pose,
+    object_velocity: Shaped[Array, "6"],
+    rotations: Sequence[Array],
+    *,
+    iterations: int = 2,
+) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+    """Arms back onto the object: (q, v) per arm, with the object's pose and velocity as they are.
+
+    `rotations`: per arm the orientation of its frame in the object's axes (`grasp_rotations` at the start of a
+    simulation), met up to what the contact leaves free.
+    """
+    q, v = system.check("q", q, "check_q"), system.check("v", v, "check_v")
+    R, p = check_pose(object_pose)
+    positions, velocities = [], []
+    for arm, qi, vi, target in zip(system.arms, q, v, rotations, strict=True):
+        robot, free = arm.robot, arm.contact.axes
+        turns = contact_turns(free)
+
+        def response(q, v, robot=robot, arm=arm, free=free, target=target, turns=turns):
+            e, J = grasp_residual(robot, arm.frame, q, v, R, p, arm.point, free, target, turns)
+            return e, J, cut(robot, q, articulated(robot, q)[1].factors, J)
+
+        def newton(q, _, robot=robot, response=response, vi=vi):
+            e, _, at = response(q, vi)
+            return robot.integrate(q, -at.columns @ at.compliance.solve(e)), None
+
+        qi = lax.scan(newton, qi, None, length=iterations)[0]
+        _, J, at = response(qi, vi)
+        offset = tip(robot, arm.frame, qi, vi).position - p
+        # N is inside J; the object's own velocity is projected alike.
+        N = complement(free) @ turned(R).T
+        slip = J @ vi - N @ (motion_shift(offset) @ jnp.asarray(object_velocity))
+        positions.append(qi)
+        velocities.append(vi - at.columns @ at.compliance.solve(slip))
+    return tuple(positions), tuple(velocities)
+
+
+def grasp_rotations(system: GraspSystem, q: Sequence[Array], object_pose: Pose) -> tuple[Array, ...]:
+    """Orientation of each arm's frame in the object's axes, as found at (q, object_pose)."""
+    R, _ = check_pose(object_pose)
+    q = system.check("q", q, "check_q")
+    return tuple(R.T @ frame_pose(arm.robot, x, arm.frame)[0] for arm, x in zip(system.arms, q, strict=True))

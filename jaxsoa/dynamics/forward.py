@@ -9,6 +9,7 @@ oracles for each other. With T' = tau - friction, and C-type terms as in T' = M 
     fd4       JPL 88-11 (5.13)-(5.15): biases enter the filter through P bias; no sweep for phi* bias
     kalman    JPL 86-48 section 8: one filter and one smoother, biases differentiated in the body frame
     crb       dense mass matrix by composite bodies, Cholesky
+    parallel  the filter and smoother as associative scans: O(log N) depth (see `parallel`)
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ from jaxsoa.dynamics.inverse import (
 from jaxsoa.dynamics.kinematics import Kinematics, Velocities, link_inertias, moving_kinematics
 from jaxsoa.dynamics.mass import dense_mass_matrix
 from jaxsoa.dynamics.motion import solve_motion
+from jaxsoa.dynamics.parallel import forward_dynamics_parallel
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.spatial.inertia import RigidInertia
 from jaxsoa.sweeps import gather, scatter
@@ -233,6 +235,7 @@ METHODS: dict[str, Callable] = {
     "fd4": _fd4,
     "kalman": _kalman,
     "crb": _crb,
+    "parallel": forward_dynamics_parallel,
 }
 
 

@@ -105,14 +105,19 @@ def inverse_dynamics(
 ) -> Float[Array, " nv"]:
     """Torques that give the accelerations `a` in the state (q, v), against gravity, f_ext, friction and armature.
 
-    Methods: "newton-euler" (two sweeps, O(N)) and "composite" (DARTS unit 7: forces from composite-body inertias).
+    Methods: "newton-euler" (two sweeps, O(N)), "composite" (DARTS unit 7: forces from composite-body inertias) and
+    "parallel" (Newton-Euler by associative scans, O(log N) depth).
     """
     q, v, a, f_ext = robot.check_q(q), robot.check_v(v), robot.check_v(a, "a"), robot.check_f_ext(f_ext)
     if method == "newton-euler":
         return inverse_dynamics_raw(robot, q, v, a, f_ext)
     if method == "composite":
         return _composite_inverse_dynamics(robot, q, v, a, f_ext)
-    raise ValueError(f"Unknown method {method!r} of inverse_dynamics; choose 'newton-euler' or 'composite'.")
+    if method == "parallel":
+        from jaxsoa.dynamics.parallel import inverse_dynamics_parallel  # which itself builds on this module
+
+        return inverse_dynamics_parallel(robot, q, v, a, f_ext)
+    raise ValueError(f"Unknown method {method!r} of inverse_dynamics; choose newton-euler, composite or parallel.")
 
 
 def bias_force(

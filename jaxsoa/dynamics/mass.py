@@ -25,8 +25,7 @@ from jaxsoa.dynamics.articulated import (
 )
 from jaxsoa.dynamics.inverse import composite_inertias
 from jaxsoa.dynamics.kinematics import Kinematics, kinematics, link_inertias
-from jaxsoa.dynamics.motion import differentiable_solve
-from jaxsoa.dynamics.motion import mass_times as _mass_times
+from jaxsoa.dynamics.motion import differentiable_solve, mass_times as _mass_times
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.spatial import ops
 from jaxsoa.sweeps import gather, scatter

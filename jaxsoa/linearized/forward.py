@@ -3,21 +3,23 @@
     da = M^-1 dtau - A_C dv - B_C dq,      A_C = M^-1 A_D,      B_C = M^-1 B_D                  (lemma 4.1)
 
 without forming or inverting the mass matrix (Algorithm 6). Sweeps: outward for the motion; inward for the Riccati
-recursion with the filter of forward dynamics, the composites of the inverse model and the rows of E = I - H psi K;
-outward for the accelerations; inward for the forces. Then M^-1 = E* D^-1 E (lemma 4.4), and the inverse model of
-`inverse` in O(N^2) products.
+recursion with the filter of forward dynamics and the composites of the inverse model; outward for the accelerations;
+inward for the forces. Then (I + H phi K)^-1 = I - H psi K = E and M^-1 = E* D^-1 E (lemmas 4.3, 4.4), and the inverse
+model of `inverse` in O(N^2) products.
 
-The last products, M^-1 with A_D and B_D, are O(N^2) by the factors (two sweeps that carry all columns), but for
-small robots a product of dense matrices is faster: `DENSE_UP_TO` says where the two part.
+M^-1 and its products with A_D and B_D are O(N^2) by sweeps that carry all columns (`by_parts`), but for small robots
+products of dense triangular matrices are faster: `DENSE_UP_TO` says where the two part.
 """
 
 from __future__ import annotations
 
+from functools import cache
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jax.custom_batching import custom_vmap
 from jaxtyping import Array, Float, Shaped
 
@@ -26,12 +28,16 @@ from jaxsoa.dynamics.inverse import dissipation
 from jaxsoa.dynamics.mass import mass_matrix_inverse, solve_mass_matrix
 from jaxsoa.dynamics.motion import solve_motion
 from jaxsoa.linearized import spatial_components as sc
-from jaxsoa.linearized.inverse import batch_first, batch_last, inverse_model, inverse_model_raw
+from jaxsoa.linearized.batching import batch_first, batch_last, chunk_size, in_chunks
+from jaxsoa.linearized.inverse import inverse_model, inverse_model_raw, products
 from jaxsoa.linearized.rates import axis_rates
+from jaxsoa.linearized.spatial_components import Spatial
 from jaxsoa.linearized.state import (
     MotionState,
+    Moving,
     base_motion,
     collect,
+    dof_positions,
     fixed_point_acceleration,
     moving_state,
     net_forces,
@@ -39,6 +45,7 @@ from jaxsoa.linearized.state import (
     zeros_of_one,
 )
 from jaxsoa.model.multibody import Multibody
+from jaxsoa.model.topology import Topology
 from jaxsoa.spatial import ops
 from jaxsoa.spatial.inertia import SpatialInertia
 from jaxsoa.sweeps import gather, scatter
@@ -59,12 +66,8 @@ def _on(where, robot: Multibody, tree):
     return jax.tree.map(lambda x: where(robot, x), tree)
 
 
-def _broadcast(x: Array, like: Array) -> Array:
-    return jnp.broadcast_to(x, jnp.broadcast_shapes(x.shape, like.shape))
-
-
 def _forward_sweeps(robot: Multibody, q: Array, v: Array, tau: Array, f_ext: Array | None):
-    """(MotionState at the accelerations found, rows of E, 1 / D). A batch may trail every argument."""
+    """(MotionState at the accelerations found, G, 1 / D). A batch may trail every argument."""
     topology = robot.topology
     moving = moving_state(robot, q, v)
     body, velocity, axis = moving.body, moving.velocity, moving.axis
@@ -75,36 +78,25 @@ def _forward_sweeps(robot: Multibody, q: Array, v: Array, tau: Array, f_ext: Arr
     own = own_composite(body, velocity, f_ext)
     bias, offset = _on(on_first, robot, (moving.bias, moving.offset))
     bias_force, own = _on(on_last, robot, (bias_force, own))
-    columns = np.eye(topology.nv, dtype=bool)
-    tail = (1,) * (effort.ndim - 1)
 
     def inward(children, x):
-        P, z, F, outboard = children
-        own, b, bias, axis, offset, effort, armature, column = x
-        column = column.reshape(topology.nv, *tail)
+        P, z, outboard = children
+        own, b, bias, axis, offset, effort, armature = x
         outboard = jax.tree.map(jnp.add, outboard, own)
         r = riccati_step(SpatialInertia.expanded(P), own.body.full(), *axis, armature)
         z = sc.add(z, r.inertia.times(*bias), b)
         nu = (effort - sc.dot(axis, z)) * r.pivot_inverse
         up = sc.add(z, sc.scale(nu, r.force_per_rate))
-        row = jnp.where(column, 1, 0) - sc.dot(axis, F)  # of E = I - H psi K
-        F = sc.add(F, tuple(tuple(g * row for g in half) for half in r.gain))
-        carried = (
-            updated(r).shifted(offset).compact(),
-            sc.carry_force(offset, up),
-            sc.carry_force(offset, F),
-            outboard.shifted(offset),
-        )
-        return carried, (r.gain, nu, r.pivot_inverse, row, outboard)
+        carried = (updated(r).shifted(offset).compact(), sc.carry_force(offset, up), outboard.shifted(offset))
+        return carried, (r.gain, nu, r.pivot_inverse, outboard)
 
-    xs = (own, bias_force, bias, axis, offset, effort, robot.armature, columns)
+    xs = (own, bias_force, bias, axis, offset, effort, robot.armature)
     like = own.ring.force[0][0]
     zero = jnp.zeros_like(like)
     vector, matrix = (zero,) * 3, ((zero,) * 3,) * 3
-    wide = (jnp.zeros((topology.nv, *like.shape), like.dtype),) * 3
     nothing = SpatialInertia(matrix, matrix, matrix).compact()
-    start = (nothing, (vector, vector), (wide, wide), zeros_of_one(own))
-    _, (gain, nu, pivot_inverse, rows, outboard) = gather(topology.dof_plan, inward, start, xs)
+    start = (nothing, (vector, vector), zeros_of_one(own))
+    _, (gain, nu, pivot_inverse, outboard) = gather(topology.dof_plan, inward, start, xs)
 
     def outward(parent, x):
         gain, nu, axis, offset, bias = x
@@ -119,14 +111,39 @@ def _forward_sweeps(robot: Multibody, q: Array, v: Array, tau: Array, f_ext: Arr
     acceleration, outboard = sc.take((acceleration, outboard), last)
     force = collect(robot, moving.offset, net_forces(moving, acceleration, f_ext))
     rates = axis_rates(robot, axis, velocity, fixed_point_acceleration(velocity, acceleration), v, a)
-    return MotionState(moving, acceleration, force, outboard, rates), rows, pivot_inverse
+    return MotionState(moving, acceleration, force, outboard, rates), gain, pivot_inverse
+
+
+@cache
+def _strictly_outboard(topology: Topology) -> np.ndarray:
+    """[i, j]: degree j lies strictly outboard of degree i."""
+    outboard = np.zeros((topology.nv, topology.nv), bool)
+    for j, parent in enumerate(topology.dof_parents):
+        if parent >= 0:
+            outboard[:, j] = outboard[:, parent]
+            outboard[parent, j] = True
+    return outboard
+
+
+def _innovations_factor(robot: Multibody, moving: Moving, gain: Spatial) -> Array:
+    """I + H phi K, entry by entry: H(i) phi(i, j) G(j) for j outboard of i (eq. 4.6)."""
+    arm = dof_positions(robot, moving)
+    H = sc.flat(*sc.carry_motion(ops.negative(arm), moving.axis))
+    entries = products(H, sc.flat(*sc.carry_force(arm, gain)))
+    tail = (1,) * (entries.ndim - 2)
+    outboard = _strictly_outboard(robot.topology)
+    diagonal = np.eye(len(outboard), dtype=bool)
+    return jnp.where(outboard.reshape(*outboard.shape, *tail), entries, diagonal.reshape(*outboard.shape, *tail))
 
 
 def _dense(robot: Multibody, q, v, tau, f_ext, to_front=lambda x: x) -> LinearizedForwardDynamics:
     """All in one go, for robots up to `DENSE_UP_TO`; `to_front` brings a trailing batch axis to the front."""
-    state, rows, pivot_inverse = _forward_sweeps(robot, q, v, tau, f_ext)
-    wrt_q, wrt_v, _ = (to_front(x) for x in inverse_model(robot, state, v))
-    rows, pivot_inverse = to_front(rows), to_front(pivot_inverse)
+    state, gain, pivot_inverse = _forward_sweeps(robot, q, v, tau, f_ext)
+    wrt_q, wrt_v, _ = inverse_model(robot, state, v)
+    factor = _innovations_factor(robot, state.moving, gain)
+    wrt_q, wrt_v, factor, pivot_inverse = (to_front(x) for x in (wrt_q, wrt_v, factor, pivot_inverse))
+    unit = jnp.broadcast_to(jnp.eye(robot.nv, dtype=factor.dtype), factor.shape)
+    rows = lax.linalg.triangular_solve(factor, unit, left_side=True, lower=False, unit_diagonal=True)
     inverse = jnp.swapaxes(rows, -1, -2) @ (pivot_inverse[..., None] * rows)
     product = inverse @ jnp.concatenate([wrt_q, wrt_v], axis=-1)
     return LinearizedForwardDynamics(-product[..., : robot.nv], -product[..., robot.nv :], inverse)
@@ -139,8 +156,11 @@ def _dense_either_way(robot, q, v, tau, f_ext):
 
 @_dense_either_way.def_vmap
 def _batched_dense(axis_size, in_batched, *arguments):
-    arguments = jax.tree.map(batch_last, tuple(arguments), tuple(in_batched))
-    outputs = _dense(*arguments, to_front=lambda x: batch_first(x, axis_size))
+    def together(*arguments):
+        arguments = jax.tree.map(batch_last, arguments, tuple(in_batched))
+        return _dense(*arguments, to_front=batch_first)
+
+    outputs = in_chunks(together, chunk_size(arguments[0].nv), axis_size, tuple(in_batched), arguments)
     return outputs, jax.tree.map(lambda _: True, outputs)
 
 

@@ -23,6 +23,7 @@ from jax.custom_batching import custom_vmap
 from jaxtyping import Array, Float, Shaped
 
 from jaxsoa.linearized import spatial_components as sc
+from jaxsoa.linearized.batching import batch_first, batch_last, chunk_size, in_chunks
 from jaxsoa.linearized.rates import axis_support, dof_links
 from jaxsoa.linearized.state import MotionState, dof_positions, motion_state
 from jaxsoa.model.multibody import Multibody
@@ -43,7 +44,7 @@ def dissipation_rate(robot: Multibody, v: Array) -> Array:
     return robot.damping + robot.friction * (1 - t * t) / robot.friction_velocity
 
 
-def _products(left: list, right: list) -> Array:
+def products(left: list, right: list) -> Array:
     """[i, j]: sum over components of left(i) right(j)."""
     terms = [x[:, None] * y[None, :] for x, y in zip(left, right, strict=True)]
     return sum(terms[1:], terms[0])
@@ -81,9 +82,9 @@ def inverse_model(robot: Multibody, state: MotionState, v: Array) -> LinearizedI
             return jnp.where(keep, outer_values, inner_values)
         return jnp.where(keep, outer_values, jnp.where(inner.reshape(keep.shape), inner_values, 0))
 
-    wrt_a = choose(_products(X, H), _products(H, X))
-    wrt_v = choose(_products([*X, *z], [*H1, *axis[0]]), _products(H, X_v))
-    wrt_q = choose(_products([*X, *z_q], [*H2, *rate_q]), _products(H, X_q))
+    wrt_a = choose(products(X, H), products(H, X))
+    wrt_v = choose(products([*X, *z], [*H1, *axis[0]]), products(H, X_v))
+    wrt_q = choose(products([*X, *z_q], [*H2, *rate_q]), products(H, X_q))
     wrt_a = wrt_a + jnp.where(diagonal, robot.armature[:, None], 0)
     wrt_v = wrt_v + jnp.where(diagonal, dissipation_rate(robot, v)[:, None], 0)
     return LinearizedInverseDynamics(wrt_q, wrt_v, wrt_a)
@@ -99,20 +100,14 @@ def _either_way(robot, q, v, a, f_ext):
     return inverse_model_raw(robot, q, v, a, f_ext)
 
 
-def batch_last(x: Array, batched: bool) -> Array:
-    """An argument of a batched call with its batch axis at the end (of length one if it has none)."""
-    return jnp.moveaxis(x, 0, -1) if batched else jnp.expand_dims(x, -1)
-
-
-def batch_first(x: Array, size: int) -> Array:
-    """A result with its trailing batch axis brought to the front."""
-    return jnp.moveaxis(jnp.broadcast_to(x, (*x.shape[:-1], size)), -1, 0)
-
-
 @_either_way.def_vmap
 def _batched(axis_size, in_batched, *arguments):
-    outputs = inverse_model_raw(*jax.tree.map(batch_last, tuple(arguments), tuple(in_batched)))
-    return jax.tree.map(lambda x: batch_first(x, axis_size), outputs), jax.tree.map(lambda _: True, outputs)
+    def together(*arguments):
+        arguments = jax.tree.map(batch_last, arguments, tuple(in_batched))
+        return jax.tree.map(batch_first, inverse_model_raw(*arguments))
+
+    outputs = in_chunks(together, chunk_size(arguments[0].nv), axis_size, tuple(in_batched), arguments)
+    return outputs, jax.tree.map(lambda _: True, outputs)
 
 
 @jax.custom_jvp

@@ -201,10 +201,13 @@ class Multibody(eqx.Module):
         if not bad.any() and key in ("mass", "armature", "damping", "friction"):
             bad, what = np.asarray(value) < 0, "negative"
         if bad.any():
-            first = int(np.argwhere(bad)[0][0])
-            names = {self.n_links: self.link_names, self.nv: [self.joint_names[k] for k in self.topology.dof_link]}
-            at = f" ({names[bad.shape[0]][first]!r})" if key != "gravity" and bad.shape[:1] and bad.shape[0] in names else ""
-            raise ValueError(f"{key} of {self.name!r} is {what} at {first}{at}: {np.asarray(value)[first]}.")
+            first = int(np.flatnonzero(bad)[0])
+            at = ""
+            if key == "mass":
+                at = f" (link {self.link_names[first]!r})"
+            elif key in ("armature", "damping", "friction"):
+                at = f" (joint {self.joint_names[self.topology.dof_link[first]]!r})"
+            raise ValueError(f"{key} of {self.name!r} is {what} at {first}{at}: {np.asarray(value)}.")
 
     def frictionless(self) -> Multibody:
         """The same model without damping and Coulomb friction (armature stays)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import equinox as eqx
 import jax
@@ -304,6 +305,6 @@ def operators(
     return Bundle(robot, _build(robot, q, has_armature, prescribed))
 
 
-@eqx.filter_jit
+@partial(jax.jit, static_argnums=2, inline=True)
 def _build(robot: Multibody, q: Array, has_armature: bool, prescribed: Array | None) -> State:
     return build_state(robot, q, has_armature, prescribed)

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array
 
 from jaxsoa.dynamics.articulated import carry_force, carry_motion
-from jaxsoa.operators.actions import apply_memoryless, fields_of, update, update_adjoint
+from jaxsoa.operators.actions import apply_memoryless, columns, fields_of, rows, update, update_adjoint
 from jaxsoa.operators.program import Program, compile_program
 from jaxsoa.operators.schedule import Group, Node
 from jaxsoa.operators.spaces import pack, unpack
@@ -185,27 +185,41 @@ class _Link:
         """Inward: z = sum of children + u, handed on as phi((I - G H) z + w). Outward: l = (I - G H)* phi* parent + u."""
         sent = []
         for i, arrived in zip(group.sweeps, carry, strict=True):
-            node = self.nodes[i]
-            slot, name, _, has_direct, has_handed = node.info
+            slot = self.nodes[i].info[0]
             offset = self.blocks[slot, "offset"]
-            gains = (self.blocks[slot, "H"], self.blocks[slot, "G"]) if name == "psi" else None
             received = carry_motion(offset, arrived) if group.outward else arrived
             carried = [k for k, n in enumerate(self.nodes) if n.kind == "carried" and n.inputs[0] == i]
             self.known.update({k: received for k in carried})
-            state = received
-            if group.outward and gains is not None:
-                state = update_adjoint(*gains, received)
-            if has_direct:
-                state = state + self.value(node.inputs[0])
-            self.known[i] = state
             if group.outward:
-                sent.append(state)
-                continue
-            out = state if gains is None else update(*gains, state)
-            if has_handed:
-                out = out + self.value(node.inputs[-1])
-            sent.append(carry_force(offset, out))
+                self.known[i] = self._outward(self.nodes[i], received)
+                sent.append(self.known[i])
+            else:
+                out = self._inward(i, self.nodes[i], received)
+                sent.append(carry_force(offset, out))
         return tuple(sent), tuple(self.value(i) for i in group.results)
+
+    def _outward(self, node: Node, received: Array) -> Array:
+        slot, name = node.info[:2]
+        if name == "phi":
+            return received + self.value(node.inputs[0])
+        H, G = self.blocks[slot, "H"], self.blocks[slot, "G"]
+        source = self.nodes[node.inputs[0]]
+        if source.info == (slot, "H", True, False):  # (I - G H)* m + H* n = m + H* (n - G* m)
+            return received + columns(H, self.value(source.inputs[0]) - columns(G, received))
+        return update_adjoint(H, G, received) + self.value(node.inputs[0])
+
+    def _inward(self, i: int, node: Node, received: Array) -> Array:
+        slot, name, _, has_direct, has_handed = node.info
+        state = received + self.value(node.inputs[0]) if has_direct else received
+        self.known[i] = state
+        handed = node.inputs[-1] if has_handed else None
+        if name == "psi":
+            H, G = self.blocks[slot, "H"], self.blocks[slot, "G"]
+            if handed is not None and self.nodes[handed].info == (slot, "G", False, False):
+                # (I - G H) z + G x = z + G (x - H z)
+                return state + rows(G, self.value(self.nodes[handed].inputs[0]) - rows(H, state))
+            state = update(H, G, state)
+        return state if handed is None else state + self.value(handed)
 
 
 def _combine(coefficients: tuple[float, ...], values: list[Array]) -> Array:
@@ -223,5 +237,5 @@ def _combine(coefficients: tuple[float, ...], values: list[Array]) -> Array:
 def dense(term: Term, data: tuple, dtype=None) -> Array:
     """The matrix of an expression, (codomain size, domain size)."""
     dtype = jnp.result_type(*(leaf.dtype for leaf in jax.tree.leaves(data))) if dtype is None else dtype
-    columns = jax.vmap(lambda x: apply_term(term, data, x), in_axes=1, out_axes=1)
-    return columns(jnp.eye(term.domain.size, dtype=dtype))
+    each = jax.vmap(lambda x: apply_term(term, data, x), in_axes=1, out_axes=1)
+    return each(jnp.eye(term.domain.size, dtype=dtype))

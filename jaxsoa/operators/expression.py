@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numbers
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -123,6 +124,12 @@ class Operator(eqx.Module):
             raise SpaceError(f"({self}) is not a vector: it acts on {self.domain}.")
         return self(jnp.ones(1, jnp.result_type(*(leaf.dtype for leaf in jax.tree.leaves(self.data)))))
 
+    def to_lineax(self):
+        """This expression as a lineax operator (needs lineax)."""
+        from jaxsoa.operators.lineax_interop import to_lineax
+
+        return to_lineax(self)
+
     def __str__(self) -> str:
         return printing.text(self.term)
 
@@ -166,14 +173,14 @@ def trim(operator: Operator) -> Operator:
     return Operator(terms.relabel(operator.term, slots), tuple(operator.data[slot] for slot in used))
 
 
-@eqx.filter_jit
+@partial(jax.jit, inline=True)
 def _apply(operator: Operator, x: Array) -> Array:
     if x.ndim == 2:
         return jax.vmap(lambda c: evaluate.apply_term(operator.term, operator.data, c), in_axes=1, out_axes=1)(x)
     return evaluate.apply_term(operator.term, operator.data, x)
 
 
-@eqx.filter_jit
+@partial(jax.jit, inline=True)
 def _dense(operator: Operator) -> Array:
     if not operator.data:  # identities and zeros carry no numbers
         return evaluate.dense(operator.term, (), jnp.result_type(float))

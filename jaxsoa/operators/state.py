@@ -75,8 +75,8 @@ def build_state(robot: Multibody, q: Array, has_armature: bool, prescribed: Arra
     rigid = link_inertias(robot, kin.rotation)
     body = articulated_body(robot, kin, rigid, prescribed)
     topology = robot.topology
-    last = topology.dof_is_last
-    P = body.inertia if topology.single_dof else jax.tree.map(lambda x: x[np.flatnonzero(last)], body.inertia)
+    last = np.flatnonzero(topology.dof_is_last)
+    P = body.inertia if topology.single_dof else jax.tree.map(lambda x: x[last], body.inertia)
     H_full = per_dof_to_links(topology, kin.axes)
     A = per_dof_to_links(topology, robot.armature.astype(kin.axes.dtype))
     held = jnp.zeros_like(A) if prescribed is None else per_dof_to_links(topology, prescribed.astype(A.dtype))
@@ -85,15 +85,23 @@ def build_state(robot: Multibody, q: Array, has_armature: bool, prescribed: Arra
     else:
         H, H_a = H_full * (1 - held)[..., None], H_full * held[..., None]
         A = A * (1 - held) + held
-    u = jax.vmap(jax.vmap(lambda P, h: jnp.concatenate(P.times(h[:3], h[3:])), in_axes=(None, 0)))(P, H)  # rows: P H*
+    if topology.single_dof:
+        D, D_inverse, G = body.pivot[:, None, None], 1 / body.pivot[:, None, None], body.gain[:, :, None]
+    else:
+        D, D_inverse, G = _link_factors(topology, P, H, A)
+    return State(
+        topology, has_armature, kin.offset, kin.rotation, kin.position, rigid, H, H_a, A, held, P, G, D, D_inverse
+    )
+
+
+def _link_factors(topology: Topology, P: SpatialInertia, H: Array, A: Array) -> tuple[Array, Array, Array]:
+    """D, D^-1 and G of joints with several degrees of freedom, from the links' P."""
+    u = jax.vmap(jax.vmap(lambda P, h: jnp.concatenate(P.times(h[:3], h[3:])), in_axes=(None, 0)))(P, H)  # rows of H P
     _, mask = joint_layout(topology)
     diagonal = A + jnp.asarray(~mask, A.dtype)
     D = _times(H, jnp.swapaxes(u, -1, -2)) + diagonal[..., None] * jnp.eye(mask.shape[1], dtype=A.dtype)
     D_inverse = _inverse_by_groups(topology, D)
-    G = _times(jnp.swapaxes(u, -1, -2), D_inverse)
-    return State(
-        topology, has_armature, kin.offset, kin.rotation, kin.position, rigid, H, H_a, A, held, P, G, D, D_inverse
-    )
+    return D, D_inverse, _times(jnp.swapaxes(u, -1, -2), D_inverse)
 
 
 def _times(a: Array, b: Array) -> Array:

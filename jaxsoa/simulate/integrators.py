@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array, Float, Shaped
 
 from jaxsoa.dynamics.forward import forward_dynamics
@@ -34,16 +35,17 @@ def _runge_kutta_4(robot: Multibody, acceleration: Acceleration, q, v, dt) -> St
     velocity; for the other joints it vanishes.
     """
 
-    def rate(x, v):
-        return _tangent_rate(robot, x, v), acceleration(robot.integrate(q, x), v)
+    def stage(carry, coefficients):  # a loop over the stages, so that the dynamics is compiled once
+        dx, dv, x_sum, v_sum = carry
+        node, weight = coefficients
+        x, velocity = dt * node * dx, v + dt * node * dv
+        dx, dv = _tangent_rate(robot, x, velocity), acceleration(robot.integrate(q, x), velocity)
+        return (dx, dv, x_sum + weight * dx, v_sum + weight * dv), None
 
     zero = jnp.zeros_like(v)
-    dx1, dv1 = rate(zero, v)
-    dx2, dv2 = rate(dt / 2 * dx1, v + dt / 2 * dv1)
-    dx3, dv3 = rate(dt / 2 * dx2, v + dt / 2 * dv2)
-    dx4, dv4 = rate(dt * dx3, v + dt * dv3)
-    x = dt / 6 * (dx1 + 2 * dx2 + 2 * dx3 + dx4)
-    return State(robot.integrate(q, x), v + dt / 6 * (dv1 + 2 * dv2 + 2 * dv3 + dv4))
+    coefficients = jnp.asarray([(0, 1 / 6), (1 / 2, 1 / 3), (1 / 2, 1 / 3), (1, 1 / 6)], v.dtype)
+    (_, _, dx, dv), _ = lax.scan(stage, (zero, zero, zero, zero), (coefficients[:, 0], coefficients[:, 1]))
+    return State(robot.integrate(q, dt * dx), v + dt * dv)
 
 
 def _tangent_rate(robot: Multibody, x: Array, v: Array) -> Array:
@@ -71,15 +73,17 @@ def _bracket(robot: Multibody, x: Array, y: Array) -> Array:
     return robot.join_dofs(parts)
 
 
-IMPLICIT_ITERATIONS = 8
+IMPLICIT_ITERATIONS = 10
 
 
 def _implicit_midpoint(robot: Multibody, acceleration: Acceleration, q, v, dt) -> State:
     """Second order, symmetric; the midpoint is found by a fixed number of fixed-point iterations (differentiable)."""
-    dv = dt * acceleration(q, v)
-    for _ in range(IMPLICIT_ITERATIONS):
+
+    def iterate(dv, _):
         middle_v = v + dv / 2
-        dv = dt * acceleration(robot.integrate(q, dt / 2 * middle_v), middle_v)
+        return dt * acceleration(robot.integrate(q, dt / 2 * middle_v), middle_v), None
+
+    dv, _ = lax.scan(iterate, jnp.zeros_like(v), length=IMPLICIT_ITERATIONS)
     return State(robot.integrate(q, dt * (v + dv / 2)), v + dv)
 
 

@@ -45,28 +45,30 @@ def shift(r: np.ndarray) -> np.ndarray:
     return np.block([[np.eye(3), np.zeros((3, 3))], [-skew(r), np.eye(3)]])
 
 
+def arm(seed: int, n: int, joints=("revolute",)) -> soa.Multibody:
+    return soa.models.random_tree(seed, n, joints, shape="chain", armature=True, damping=True)
+
+
 class Case:
     """A grasp in a consistent state: positions closed, velocities in agreement with contact rates W."""
 
-    def __init__(self, seed: int, sizes, kinds, *, robots=None):
+    def __init__(self, seed: int, sizes, kinds, *, robots=None, joints=("revolute",)):
         rng = np.random.default_rng(seed)
         self.R, self.p = rotation(rng), rng.normal(size=3)
         self.velocity = rng.normal(size=6)
         arms, self.q, self.v, self.tau, self.rates = [], [], [], [], []
         for i, (n, kind) in enumerate(zip(sizes, kinds, strict=True)):
-            robot = robots[i] if robots else soa.models.random_tree(
-                1000 * seed + i, n, ("revolute", "revolute", "prismatic"), shape="chain", armature=True, damping=True
-            )
+            robot = robots[i] if robots else arm(1000 * seed + i, n, joints)
             frame, point, held = robot.frame_names[-1], rng.normal(scale=0.3, size=3), contact(kind, rng)
             q = np.asarray(robot.random(jax.random.key(seed + i)))
             # Put the base where the frame's origin meets the contact point.
             base = rotation(rng)
             robot = robot.with_base(base, np.zeros(3))
-            tip = np.asarray(_pose(robot, q, frame)[1])
+            tip = np.asarray(frame_pose(robot, q, frame)[1])
             robot = robot.with_base(base, self.p + self.R @ point - tip)
             W = rng.normal(size=held.freedom)
             wanted = shift(self.R @ point) @ self.velocity - W @ world(held.axes, self.R)
-            J = np.asarray(_jacobian(robot, q, frame))
+            J = np.asarray(jacobian(robot, q, frame))
             v = np.linalg.pinv(J) @ wanted
             v = v + (np.eye(robot.nv) - np.linalg.pinv(J) @ J) @ rng.normal(size=robot.nv)
             arms.append(cc.Arm(robot, frame, point, held))
@@ -82,11 +84,11 @@ class Case:
         return self.system, self.q, self.v, self.tau, self.pose
 
 
-_pose = jax.jit(soa.frame_pose, static_argnums=2)
-_jacobian = jax.jit(soa.jacobian, static_argnums=2)
-_jacobian_bias = jax.jit(soa.jacobian_bias, static_argnums=3)
-_mass = jax.jit(soa.mass_matrix)
-_bias = jax.jit(soa.bias_force)
+frame_pose = jax.jit(soa.frame_pose, static_argnums=2)
+jacobian = jax.jit(soa.jacobian, static_argnums=2)
+jacobian_bias = jax.jit(soa.jacobian_bias, static_argnums=3)
+mass_matrix = jax.jit(soa.mass_matrix)
+bias_force = jax.jit(soa.bias_force)
 
 
 def world(axes, R) -> np.ndarray:
@@ -95,7 +97,7 @@ def world(axes, R) -> np.ndarray:
 
 
 def dense_solution(case: Case):
-    """(b.1) in NumPy with unknowns (a, alpha, W', lambda): no projectors, W' explicit, held directions from an SVD."""
+    """(b.1) in NumPy with unknowns (a, alpha, W', lambda): no projectors, contact accelerations explicit."""
     system, R = case.system, case.R
     w = case.velocity[:3]
     mass, com = float(system.body.mass), R @ np.asarray(system.body.com)
@@ -118,14 +120,14 @@ def dense_solution(case: Case):
     at = 0
     for i, arm in enumerate(system.arms):
         robot, q, v = arm.robot, case.q[i], case.v[i]
-        J, bias = np.asarray(_jacobian(robot, q, arm.frame)), np.asarray(_jacobian_bias(robot, q, v, arm.frame))
+        J, bias = np.asarray(jacobian(robot, q, arm.frame)), np.asarray(jacobian_bias(robot, q, v, arm.frame))
         joints, f = slice(at, at + sizes[i]), slice(n + 6 + k + 6 * i, n + 12 + k + 6 * i)
         at += sizes[i]
         W = slice(slot, slot + free[i])
         slot += free[i]
-        K[joints, joints] = np.asarray(_mass(robot, q))
+        K[joints, joints] = np.asarray(mass_matrix(robot, q))
         K[joints, f] = J.T
-        right[joints] = np.asarray(case.tau[i]) - np.asarray(_bias(robot, q, v))
+        right[joints] = np.asarray(case.tau[i]) - np.asarray(bias_force(robot, q, v))
         r = R @ np.asarray(arm.point)
         force_at_com = shift(r - com).T
         K[obj, f] = -force_at_com

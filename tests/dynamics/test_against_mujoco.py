@@ -15,7 +15,7 @@ import jaxsoa as soa
 
 pytest.importorskip("mujoco")
 
-from helpers.mujoco_bridge import MujocoTwin, stripped_urdf  # noqa: E402
+from helpers.mujoco_bridge import MujocoTwin, stripped_urdf
 
 STATES = 4
 ROBOTS = {

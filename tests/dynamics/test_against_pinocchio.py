@@ -111,7 +111,7 @@ def in_default_run(*names: str):
     return [pytest.param(name, marks=() if name in names else pytest.mark.slow) for name in ROBOTS]
 
 
-@pytest.mark.parametrize("name", in_default_run("panda.urdf", "kinova.urdf", "go2.urdf", "simple_humanoid.urdf"))
+@pytest.mark.parametrize("name", in_default_run("panda.urdf", "go2.urdf"))
 def test_real_robots_in_float64(name: str):
     compare(name, *ROBOTS[name], jnp.float64, 1e-10)
 

@@ -137,7 +137,11 @@ def test_momentum_of_free_floating_trees(name):
         assert_close(run(robot, q, v, f_ext)[0], expected, 1e-11, "momentum changes by gravity and f_ext")
 
 
-@pytest.mark.parametrize("name", NAMES)
+# Methods, and hybrid dynamics in a batch, are many programs to compile: one tree, the one with every kind.
+ONE = ["every kind", *(pytest.param(name, marks=pytest.mark.slow) for name in ALL_TREES if name != "every kind")]
+
+
+@pytest.mark.parametrize("name", ONE)
 def test_all_forward_methods_agree(name):
     robot = ALL_TREES[name]
 
@@ -155,8 +159,11 @@ def test_all_forward_methods_agree(name):
 @jax.jit
 def hybrid_and_dense(robot, q, v, a, tau, masks, f_ext):
     run = jax.vmap(lambda mask: soa.hybrid_dynamics(robot, q, v, a, tau, mask, f_ext))
-    return run(masks), soa.mass_matrix(robot, q), soa.bias_force(robot, q, v, f_ext), run_one(
-        robot, q, v, a, tau, masks[0], f_ext
+    return (
+        run(masks),
+        soa.mass_matrix(robot, q),
+        soa.bias_force(robot, q, v, f_ext),
+        run_one(robot, q, v, a, tau, masks[0], f_ext),
     )
 
 
@@ -164,7 +171,7 @@ def run_one(robot, q, v, a, tau, mask, f_ext):
     return soa.hybrid_dynamics(robot, q, v, a, tau, mask, f_ext)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ONE)
 def test_hybrid_dynamics_with_traced_masks(name):
     """All free is forward, all prescribed is inverse, any mix is the Schur complement of the dense equations."""
     robot = ALL_TREES[name]

@@ -16,7 +16,7 @@ import jaxsoa as soa
 
 
 def stripped_urdf(path: Path, *, floating_base: bool) -> str:
-    """The dynamics of a URDF in a form MuJoCo reads: no geometry, inertias kept as they are, the base joint written out."""
+    """The dynamics of a URDF in a form MuJoCo reads: no geometry, inertias as they are, the base joint written out."""
     root = ElementTree.parse(path).getroot()
     for link in root.iter("link"):
         for tag in ("visual", "collision"):

@@ -38,9 +38,7 @@ class PinocchioTwin:
 
     def q(self, q: np.ndarray) -> np.ndarray:
         out = np.full(self.model.nq, np.nan)
-        for name, joint_id, kind in zip(
-            self.robot.joint_names, self.joint_ids, self.robot.topology.kinds, strict=True
-        ):
+        for name, joint_id, kind in zip(self.robot.joint_names, self.joint_ids, self.robot.topology.kinds, strict=True):
             ours, joint = np.asarray(q)[self.robot.q_index(name)], self.model.joints[joint_id]
             if kind == "free":
                 ours = np.concatenate([ours[4:], ours[1:4], ours[:1]])

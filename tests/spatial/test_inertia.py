@@ -123,9 +123,7 @@ def test_a_rigid_body_is_the_same_in_components():
     body = a_body()
     rigid = rigid_inertia(*(jnp.asarray(x) for x in body))
     R, mass, com, inertia = body
-    parts = rigid_inertia(
-        components(R), mass, components(com), components(inertia)
-    )
+    parts = rigid_inertia(components(R), mass, components(com), components(inertia))
     assert isinstance(parts, RigidInertia)
     np.testing.assert_allclose(np.array(parts.rotation), rigid.rotation, rtol=1e-13)
     np.testing.assert_allclose(np.array(parts.first_moment), rigid.first_moment, rtol=1e-13)

@@ -1,4 +1,4 @@
-"""Rotations against the matrix exponential by its series; near the identity; derivatives where formulas divide by zero."""
+"""Rotations against the matrix exponential by its series; near the identity; derivatives where formulas fail."""
 
 from __future__ import annotations
 

@@ -1,0 +1,159 @@
+"""Do closed chains conserve energy? Four-bar, five-bar, Stewart platform and a two-arm grasp, let go under gravity.
+
+Integrator: the classical Runge-Kutta method of fourth order with a fixed step, then one projection onto the
+constraints (positions by Newton, velocities by the kinetic metric). Prints the largest relative drift of the total
+energy (against the largest kinetic energy reached) and the largest constraint error.
+
+    python experiments/closed_chain_energy.py [--seconds 10] [--step 1e-3] [names ...]
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from functools import partial
+from typing import NamedTuple
+
+import jax
+
+jax.config.update("jax_enable_x64", True)
+
+import jax.numpy as jnp  # noqa: E402
+
+import jaxsoa as soa  # noqa: E402
+from jaxsoa import closed_chain as cc  # noqa: E402
+
+
+class Run(NamedTuple):
+    """What one simulation found."""
+
+    drift: float  # largest |E(t) - E(0)| over the largest kinetic energy
+    position_error: float
+    velocity_error: float
+    swing: float  # largest kinetic energy, J: that it moved at all
+    seconds: float  # time the computation took, without compilation
+
+
+def runge_kutta(derivative, move, x, dt):
+    """One classical step; `move(x, dx)` adds a tangent to a state."""
+    scale = partial(jax.tree.map, lambda k: dt / 2 * k)
+    k1 = derivative(x)
+    k2 = derivative(move(x, scale(k1)))
+    k3 = derivative(move(x, scale(k2)))
+    k4 = derivative(move(x, jax.tree.map(lambda k: dt * k, k3)))
+    return move(x, jax.tree.map(lambda a, b, c, d: dt / 6 * (a + 2 * b + 2 * c + d), k1, k2, k3, k4))
+
+
+def _report(simulate, start, steps: int) -> Run:
+    simulate = jax.jit(simulate, static_argnums=1)
+    jax.block_until_ready(simulate(start, steps))
+    began = time.perf_counter()
+    kinetic, potential, position, velocity = jax.block_until_ready(simulate(start, steps))
+    took = time.perf_counter() - began
+    total, swing = kinetic + potential, jnp.max(kinetic)
+    drift = jnp.max(jnp.abs(total - total[0])) / swing
+    return Run(*(float(x) for x in (drift, jnp.max(position), jnp.max(velocity), swing)), took)
+
+
+def mechanism_run(mechanism: cc.mechanisms.Mechanism, seconds: float, dt: float) -> Run:
+    """A tree with loops, from rest in the closed configuration, falling."""
+    robot, loops, guess = mechanism
+    q = jax.jit(lambda q: cc.close_loops(robot, loops, q))(guess)
+    still = jnp.zeros(robot.nv)
+
+    def derivative(x):
+        q, v = x
+        return v, cc.loop_forward_dynamics(robot, loops, q, v, still).a
+
+    def move(x, dx):
+        return robot.integrate(x[0], dx[0]), x[1] + dx[1]
+
+    def step(x, _):
+        q, v = cc.project(robot, loops, *runge_kutta(derivative, move, x, dt), iterations=1)
+        errors = jnp.abs(cc.loop_errors(robot, loops, q)), jnp.abs(cc.loop_jacobian(robot, loops, q) @ v)
+        out = soa.kinetic_energy(robot, q, v), soa.potential_energy(robot, q), *(jnp.max(e) for e in errors)
+        return (q, v), out
+
+    return _report(lambda x, steps: jax.lax.scan(step, x, None, length=steps)[1], (q, still), round(seconds / dt))
+
+
+def _turned(R, w):
+    """R turned by the rotation vector w (world axes)."""
+    angle = jnp.sqrt(jnp.sum(w * w) + 1e-300)
+    K = jnp.cross(jnp.eye(3), w / angle)  # minus the cross-product matrix
+    K = -K
+    return (jnp.eye(3) + jnp.sin(angle) * K + (1 - jnp.cos(angle)) * K @ K) @ R
+
+
+def grasp_run(grasp: cc.mechanisms.Grasp, seconds: float, dt: float) -> Run:
+    """Arms and the object they hold, from rest, falling. The object's pose and velocity are part of the state."""
+    system, q0, (R0, p0) = grasp
+    still = tuple(jnp.zeros(arm.robot.nv) for arm in system.arms)
+    rotations = jax.jit(lambda: cc.grasp_rotations(system, q0, (R0, p0)))()
+
+    # State: (q, v, turn, p, V), the turn a rotation vector from the step's first orientation.
+    def derivative(x, R):
+        q, v, turn, p, V = x
+        s = cc.grasp_forward_dynamics(system, q, v, still, (_turned(R, turn), p), object_velocity=V)
+        return v, s.a, _turn_rate(turn, V[:3]), V[3:], s.object_acceleration
+
+    def move(x, dx):
+        q = tuple(arm.robot.integrate(a, b) for arm, a, b in zip(system.arms, x[0], dx[0], strict=True))
+        return q, *jax.tree.map(jnp.add, x[1:], dx[1:])
+
+    def energies(q, v, R, p, V):
+        w, center = V[:3], p + R @ system.body.com
+        speed = V[3:] + jnp.cross(w, R @ system.body.com)
+        kinetic = (system.body.mass * speed @ speed + w @ R @ system.body.inertia @ R.T @ w) / 2
+        kinetic += sum(soa.kinetic_energy(a.robot, x, y) for a, x, y in zip(system.arms, q, v, strict=True))
+        potential = -system.body.mass * system.gravity @ center
+        potential += sum(soa.potential_energy(a.robot, x) for a, x in zip(system.arms, q, strict=True))
+        return kinetic, potential
+
+    def step(x, _):
+        q, v, R, p, V = x
+        start = (q, v, jnp.zeros(3), p, V)
+        q, v, turn, p, V = runge_kutta(lambda x: derivative(x, R), move, start, dt)
+        R = _turned(R, turn)
+        q, v = cc.project_grasp(system, q, v, (R, p), V, rotations, iterations=1)
+        state = cc.grasp_state(system, q, v, (R, p), object_velocity=V)
+        errors = jnp.max(jnp.abs(state.position_error)), jnp.max(jnp.abs(state.velocity_error))
+        return (q, v, R, p, V), (*energies(q, v, R, p, V), *errors)
+
+    x = (q0, still, R0, p0, jnp.zeros(6))
+    return _report(lambda x, steps: jax.lax.scan(step, x, None, length=steps)[1], x, round(seconds / dt))
+
+
+def _turn_rate(turn, w):
+    """Rate of a rotation vector at angular velocity w: its series, exact enough within one step."""
+    cross = jnp.cross(turn, w)
+    return w - cross / 2 + jnp.cross(turn, cross) / 12
+
+
+RUNS = {
+    "four-bar": lambda t, dt: mechanism_run(cc.mechanisms.four_bar(), t, dt),
+    "five-bar": lambda t, dt: mechanism_run(cc.mechanisms.five_bar(), t, dt),
+    "stewart": lambda t, dt: mechanism_run(cc.mechanisms.stewart(), t, dt),
+    "grasp": lambda t, dt: grasp_run(cc.mechanisms.two_arm_grasp(), t, dt),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", default=list(RUNS), help=f"some of {', '.join(RUNS)}")
+    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--step", type=float, default=1e-3)
+    arguments = parser.parse_args()
+    print(f"Runge-Kutta 4, step {arguments.step:g} s, {arguments.seconds:g} s, projection after every step")
+    print(f"{'mechanism':<10} {'energy drift':>13} {'position':>10} {'velocity':>10} {'swing, J':>9} {'took, s':>8}")
+    for name in arguments.names:
+        run = RUNS[name](arguments.seconds, arguments.step)
+        print(
+            f"{name:<10} {run.drift:>13.2e} {run.position_error:>10.1e} {run.velocity_error:>10.1e} "
+            f"{run.swing:>9.2f} {run.seconds:>8.1f}",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()

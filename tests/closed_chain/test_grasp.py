@@ -1,0 +1,343 @@
+"""Grasps: all methods against a dense NumPy solution, the limits they must meet, derivatives, batches, bad inputs."""
+
+from functools import cache, partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from closed_chain_cases import Case, arm, dense_solution, frame_pose, jacobian
+from numpy.testing import assert_allclose
+
+import jaxsoa as soa
+from jaxsoa import closed_chain as cc
+from jaxsoa.closed_chain.grasp_methods import METHODS
+
+
+@cache
+def solver(method: str, open_chain: str | None = None):
+    return jax.jit(partial(cc.grasp_forward_dynamics, method=method, open_chain=open_chain))
+
+
+def assert_equals_dense(s: cc.GraspAcceleration, reference, tolerance: float = 1e-9):
+    a, forces, of_object, rates = reference
+
+    def close(x, y):
+        assert_allclose(x, y, rtol=tolerance, atol=tolerance * np.abs(y).max())
+
+    close(np.concatenate(s.a), np.concatenate(a))
+    close(s.contact_forces, forces)
+    close(s.object_acceleration, of_object)
+    if sum(map(len, rates)):
+        close(np.concatenate(s.contact_accelerations), np.concatenate(rates))
+
+
+@cache
+def three_arms() -> tuple[Case, tuple]:
+    case = Case(1, (7, 7, 7), ("rigid", "soft", "slides"))
+    return case, dense_solution(case)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_methods_equal_the_dense_system(method):
+    case, reference = three_arms()
+    s = solver(method)(*case.arguments, contact_rates=case.rates)
+    assert_equals_dense(s, reference)
+    assert int(s.rank) == 18 - 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    ("sizes", "kinds"),
+    [
+        ((6,), ("hinge",)),
+        ((10, 8), ("point", "soft")),
+        ((6, 7, 9), ("rigid", "rigid", "rigid")),
+        ((6, 8, 8, 10), ("hinge", "turns", "rigid", "slides")),
+        ((9, 6, 7, 6, 8), ("soft", "soft", "point", "hinge", "rigid")),
+        ((6, 7, 8, 9, 10, 6), ("rigid", "hinge", "soft", "point", "turns", "slides")),
+    ],
+    ids=lambda x: f"{len(x)} arms" if isinstance(x[0], int) else " ".join(x),
+)
+def test_methods_equal_the_dense_system_for_any_number_of_arms(sizes, kinds, method):
+    case = Case(11, sizes, kinds, joints=("revolute", "revolute", "prismatic"))
+    s = solver(method)(*case.arguments, contact_rates=case.rates)
+    assert_equals_dense(s, dense_solution(case))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("open_chain", ["fd1", "fd2", "fd3", "fd4", "kalman", "crb"])
+def test_the_general_algorithm_runs_on_any_open_chain_solver(open_chain):
+    case, reference = three_arms()
+    assert_equals_dense(solver("general", open_chain)(*case.arguments, contact_rates=case.rates), reference)
+
+
+def test_velocities_follow_from_joint_data():
+    case, _ = three_arms()
+    state = jax.jit(cc.grasp_state)
+    for options in ({"contact_rates": case.rates}, {"object_velocity": jnp.asarray(case.velocity)}, {}):
+        s = state(case.system, case.q, case.v, case.pose, **options)
+        assert_allclose(s.object_velocity, case.velocity, rtol=1e-10, atol=1e-10)
+        assert_allclose(np.concatenate(s.contact_rates), np.concatenate(case.rates), rtol=1e-10, atol=1e-10)
+        assert_allclose(s.position_error, 0, atol=1e-12)
+        assert_allclose(s.velocity_error, 0, atol=1e-12)
+
+
+def test_inconsistent_velocities_are_reported():
+    case, _ = three_arms()
+    off = [case.v[0].at[2].add(0.1), *case.v[1:]]
+    s = jax.jit(cc.grasp_state)(case.system, case.q, off, case.pose)
+    assert np.abs(s.velocity_error).max() > 1e-3
+
+
+def test_positions_are_checked_and_can_be_closed():
+    case, _ = three_arms()
+    assert_allclose(cc.check_grasp(case.system, case.q, case.pose), 0, atol=1e-12)
+    away = [q + 0.05 for q in case.q]
+    with pytest.raises(ValueError, match=r"not closed.*arm 0.*arm 1.*close_grasp"):
+        cc.check_grasp(case.system, away, case.pose)
+    # Orientations as they were: contacts hold the ones they find.
+    poses = [frame_pose(a.robot, q, a.frame) for a, q in zip(case.system.arms, case.q, strict=True)]
+    turns = [case.R.T @ np.asarray(R) for R, _ in poses]
+    closed = jax.jit(cc.close_grasp)(case.system, away, case.pose, rotations=turns)
+    assert_allclose(closed.error, 0, atol=1e-9)
+    # The third contact slides, so only the first two have to be where they were.
+    first_two = cc.GraspSystem(case.system.arms[:2], case.system.body)
+    cc.check_grasp(first_two, closed.q[:2], case.pose)
+    R = np.asarray(frame_pose(case.system.arms[0].robot, closed.q[0], case.system.arms[0].frame)[0])
+    assert_allclose(case.R.T @ R, turns[0], atol=1e-8)
+
+
+# --- limits -------------------------------------------------------------------------------------------------------
+
+
+def test_with_all_axes_free_arms_and_object_are_free():
+    case, _ = three_arms()
+    arms = [cc.Arm(a.robot, a.frame, a.point, cc.Custom(np.eye(6))) for a in case.system.arms]
+    system = cc.GraspSystem(arms, case.system.body)
+    s = solver("auto")(system, case.q, case.v, case.tau, case.pose, object_velocity=jnp.asarray(case.velocity))
+    forward = jax.jit(soa.forward_dynamics)
+    for a, got, q, v, tau in zip(arms, s.a, case.q, case.v, case.tau, strict=True):
+        assert_allclose(got, forward(a.robot, q, v, tau), rtol=1e-10, atol=1e-10)
+    assert_allclose(s.contact_forces, 0, atol=1e-12)
+    assert int(s.rank) == 0
+    # Euler's equations of a free rigid body, at its centre of mass.
+    w, I = case.velocity[:3], case.R @ np.asarray(system.body.inertia) @ case.R.T
+    c = case.R @ np.asarray(system.body.com)
+    turn = np.linalg.solve(I, -np.cross(w, I @ w))
+    assert_allclose(s.object_acceleration[:3], turn, rtol=1e-10, atol=1e-10)
+    at_origin = np.asarray(system.gravity) - np.cross(turn, c) - np.cross(w, np.cross(w, c))
+    assert_allclose(s.object_acceleration[3:], at_origin, rtol=1e-10, atol=1e-10)
+
+
+def test_a_very_heavy_object_holds_the_tips_still():
+    case = Case(1, (7, 7), ("rigid", "rigid"))
+    heavy = cc.RigidBody(1e12, (0, 0, 0), 1e12 * np.eye(3))
+    system = cc.GraspSystem(case.system.arms, heavy, gravity=(0, 0, 0))
+    still = [jnp.zeros_like(v) for v in case.v]
+    s = solver("auto")(system, case.q, still, case.tau, case.pose)
+    assert_allclose(s.object_acceleration, 0, atol=1e-9)
+    for a, q, acceleration in zip(system.arms, case.q, s.a, strict=True):
+        assert_allclose(jacobian(a.robot, q, a.frame) @ acceleration, 0, atol=1e-8)
+
+
+def test_one_rigid_grasp_is_the_open_chain_with_the_object_welded_on():
+    case = Case(1, (7,), ("rigid",))
+    (held,) = case.system.arms
+    robot, body = held.robot, case.system.body
+    # The object's frame seen from the last link, which is the holding frame.
+    R, p = (np.asarray(x) for x in frame_pose(robot, case.q[0], held.frame))
+    turn, place = R.T @ case.R, R.T @ (case.p - p)
+    m1, m2 = float(robot.mass[-1]), float(body.mass)
+    c1, c2 = np.asarray(robot.com[-1]), place + turn @ np.asarray(body.com)
+    c = (m1 * c1 + m2 * c2) / (m1 + m2)
+
+    def about(m, I, d):
+        return I + m * (d @ d * np.eye(3) - np.outer(d, d))
+
+    inertia = about(m1, np.asarray(robot.inertia[-1]), c1 - c)
+    inertia = inertia + about(m2, turn @ np.asarray(body.inertia) @ turn.T, c2 - c)
+    welded = robot.replace(
+        mass=robot.mass.at[-1].set(m1 + m2), com=robot.com.at[-1].set(c), inertia=robot.inertia.at[-1].set(inertia)
+    )
+    expected = jax.jit(soa.forward_dynamics)(welded, case.q[0], case.v[0], case.tau[0])
+    for method in ("auto", "rank6"):
+        s = solver(method)(*case.arguments)
+        assert_allclose(s.a[0], expected, rtol=1e-9, atol=1e-9 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("method", ["auto", "rank6"])
+def test_arms_at_a_singularity_give_a_finite_answer_with_its_rank(method):
+    # Straight planar arms in space: most directions of each tip are out of reach.
+    robot = soa.models.planar_arm(3)
+    other = robot.with_base(np.eye(3), np.array([3.0, 0, 0]))
+    flip = np.diag([-1.0, -1.0, 1.0])
+    other = other.with_base(flip, np.array([3.0, 0, 0]))
+    body = cc.RigidBody(1.0, (0, 0, 0), 0.1 * np.eye(3))
+    system = cc.GraspSystem([cc.Arm(robot, "tip"), cc.Arm(other, "tip")], body)
+    q, still = [jnp.zeros(3)] * 2, [jnp.zeros(3)] * 2
+    pose = (jnp.eye(3), jnp.array([1.5, 0, 0]))
+    tau = [jnp.array([0.0, 1.0, 0.0]), jnp.array([0.5, 0.0, -0.3])]
+    s = solver(method)(system, q, still, tau, pose)
+    # Together the arms can move the object in the plane only across their line and about z: 2 rates of 6 unknown
+    # forces per arm; each tip has 2 independent directions, the object adds its own 6.
+    assert int(s.rank) == 8
+    for leaf in jax.tree.leaves(s):
+        assert np.isfinite(leaf).all()
+    tips = [jacobian(a.robot, x, a.frame) @ y for a, x, y in zip(system.arms, q, s.a, strict=True)]
+    assert_allclose(tips[0], s.object_acceleration, atol=1e-9)
+    assert_allclose(tips[1], s.object_acceleration, atol=1e-9)
+    assert_allclose(jnp.sum(s.contact_forces, axis=0)[5], 9.81, rtol=1e-9)  # the arms carry it
+
+    def total(tau):
+        s = cc.grasp_forward_dynamics(system, q, still, tau, pose, method=method)
+        return jnp.sum(s.object_acceleration) + jnp.sum(s.contact_forces**2)
+
+    assert all(np.isfinite(g).all() for g in jax.jit(jax.grad(total))(tau))
+
+
+# --- derivatives and batches --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["auto", pytest.param("rank6", marks=pytest.mark.slow)])
+def test_derivatives_equal_finite_differences(method):
+    """By torques, state, object pose and every inertia, of accelerations and contact forces together."""
+    case = Case(2, (7, 7), ("rigid", "soft"))
+
+    def outputs(x):
+        tau, v, dq, masses, body = x
+        arms = [
+            cc.Arm(a.robot.replace(mass=m), a.frame, a.point, a.contact)
+            for a, m in zip(case.system.arms, masses, strict=True)
+        ]
+        system = cc.GraspSystem(arms, body)
+        q = [a.robot.integrate(q, d) for a, q, d in zip(arms, case.q, dq, strict=True)]
+        s = cc.grasp_forward_dynamics(system, q, v, tau, case.pose, method=method)
+        return jnp.concatenate([*s.a, s.contact_forces.ravel(), s.object_acceleration, *s.contact_accelerations])
+
+    zero = [jnp.zeros_like(v) for v in case.v]
+    x = (case.tau, case.v, zero, [a.robot.mass for a in case.system.arms], case.system.body)
+    leaves, structure = jax.tree.flatten(x)
+    rng = np.random.default_rng(0)
+    f = jax.jit(outputs)
+    jvp = jax.jit(lambda x, t: jax.jvp(outputs, (x,), (t,))[1])
+    vjp = jax.jit(lambda x, c: jax.vjp(outputs, x)[1](c)[0])
+    cotangent = jnp.asarray(rng.normal(size=f(x).shape))
+    back = jax.tree.leaves(vjp(x, cotangent))
+    for i, leaf in enumerate(leaves):
+        t = [jnp.zeros_like(other) for other in leaves]
+        direction = rng.normal(size=leaf.shape)
+        if leaf.shape == (3, 3):
+            direction = direction + direction.T
+        t[i] = jnp.asarray(direction)
+        tangent = jax.tree.unflatten(structure, t)
+
+        def at(h, tangent=tangent):
+            return np.asarray(f(jax.tree.map(lambda a, b: a + h * b, x, tangent)))
+
+        h = 1e-4
+        differences = (8 * (at(h) - at(-h)) - (at(2 * h) - at(-2 * h))) / (12 * h)
+        got = np.asarray(jvp(x, tangent))
+        assert_allclose(got, differences, rtol=1e-6, atol=1e-6 * np.abs(differences).max())
+        assert_allclose(np.sum(np.asarray(back[i]) * direction), np.dot(cotangent, got), rtol=1e-8, atol=1e-8)
+
+
+def test_a_thousand_states_at_once():
+    """Different torques and speeds; a NaN stays in its own state."""
+    case, _ = three_arms()
+    rng = np.random.default_rng(0)
+    speed = rng.normal(size=1000)
+    taus = [jnp.asarray(t + rng.normal(size=(1000, len(t)))) for t in case.tau]
+    rates = [speed[:, None] * w for w in case.rates]
+    vs = [speed[:, None] * v for v in case.v]
+    batched = jax.jit(
+        jax.vmap(lambda v, tau, W: cc.grasp_forward_dynamics(case.system, case.q, v, tau, case.pose, contact_rates=W))
+    )
+    s = batched(vs, taus, rates)
+    assert s.contact_forces.shape == (1000, 3, 6)
+    for i in (0, 617):
+        v, tau, W = ([x[i] for x in xs] for xs in (vs, taus, rates))
+        one = solver("auto")(case.system, case.q, v, tau, case.pose, contact_rates=W)
+        assert_allclose(s.contact_forces[i], one.contact_forces, rtol=1e-9, atol=1e-9)
+        assert_allclose(s.a[1][i], one.a[1], rtol=1e-9, atol=1e-9)
+    taus[0] = taus[0].at[3, 0].set(jnp.nan)
+    spoiled = np.asarray(batched(vs, taus, rates).contact_forces)
+    assert np.isnan(spoiled[3]).any()
+    assert_allclose(np.delete(spoiled, 3, 0), np.delete(s.contact_forces, 3, 0), rtol=1e-12, atol=1e-12)
+
+
+# --- inverse dynamics ---------------------------------------------------------------------------------------------
+
+
+def test_inverse_dynamics_is_the_inverse():
+    case, _ = three_arms()
+    s = solver("auto")(*case.arguments, contact_rates=case.rates)
+    inverse = jax.jit(cc.grasp_inverse_dynamics)
+    none = jnp.zeros_like(s.contact_forces)
+    t = inverse(case.system, case.q, case.v, s.a, case.pose, contact_rates=case.rates, squeeze=none)
+    assert_allclose(t.residual, 0, atol=1e-9)
+    # The same motion, though not the same torques: internal forces differ.
+    again = solver("auto")(case.system, case.q, case.v, t.tau, case.pose, contact_rates=case.rates)
+    a = np.concatenate(s.a)
+    assert_allclose(np.concatenate(again.a), a, rtol=1e-8, atol=1e-8 * np.abs(a).max())
+    assert_allclose(again.contact_forces, t.contact_forces, rtol=1e-7, atol=1e-7)
+    assert np.linalg.norm(t.contact_forces) < np.linalg.norm(s.contact_forces)
+    # The very forces of the forward solution, asked for as a wish, give the very torques back.
+    same = inverse(case.system, case.q, case.v, s.a, case.pose, contact_rates=case.rates, squeeze=s.contact_forces)
+    assert_allclose(np.concatenate(same.tau), np.concatenate(case.tau), rtol=1e-8, atol=1e-8)
+
+
+def test_a_squeeze_presses_without_moving_the_object():
+    case = Case(2, (7, 7), ("rigid", "rigid"))
+    inverse = jax.jit(cc.grasp_inverse_dynamics)
+    still = [jnp.zeros_like(v) for v in case.v]
+    plain = inverse(case.system, case.q, case.v, still, case.pose, squeeze=0.0)
+    pressed = inverse(case.system, case.q, case.v, still, case.pose, squeeze=20.0)
+    extra = np.asarray(pressed.contact_forces - plain.contact_forces)
+    points = [case.R @ np.asarray(a.point) for a in case.system.arms]
+    line = (points[1] - points[0]) / np.linalg.norm(points[1] - points[0])
+    assert_allclose(extra[0, 3:], 20 * line, atol=1e-8)
+    assert_allclose(extra[1, 3:], -20 * line, atol=1e-8)
+    assert_allclose(extra[:, :3], 0, atol=1e-8)
+
+
+# --- bad inputs ---------------------------------------------------------------------------------------------------
+
+
+def test_bad_systems_are_refused():
+    robot = soa.models.planar_arm(3)
+    body = cc.RigidBody(1.0, (0, 0, 0), np.eye(3))
+    with pytest.raises(KeyError, match="tip"):
+        cc.Arm(robot, "tipp")
+    with pytest.raises(soa.ModelError, match="fixed to the base"):
+        cc.Arm(robot, "base")
+    with pytest.raises(soa.ModelError, match="positive, finite mass"):
+        cc.RigidBody(0.0, (0, 0, 0), np.eye(3))
+    with pytest.raises(soa.ModelError, match="principal moments"):
+        cc.RigidBody(1.0, (0, 0, 0), np.diag([1.0, 1.0, 0.0]))
+    with pytest.raises(soa.ModelError, match="linearly independent"):
+        cc.Custom([[1.0, 0, 0], [2.0, 0, 0]])
+    with pytest.raises(soa.ModelError, match="not zero"):
+        cc.Hinge((0, 0, 0))
+    with pytest.raises(soa.ModelError, match="at least one arm"):
+        cc.GraspSystem([], body)
+    system = cc.GraspSystem([cc.Arm(robot, "tip")], body)
+    q = [jnp.zeros(3)]
+    with pytest.raises(ValueError, match="one array per arm"):
+        cc.grasp_forward_dynamics(system, jnp.zeros((1, 3)), q, q, (jnp.eye(3), jnp.zeros(3)))
+    with pytest.raises(ValueError, match="object_pose"):
+        cc.grasp_forward_dynamics(system, q, q, q, jnp.eye(4))
+    with pytest.raises(ValueError, match="Unknown method"):
+        cc.grasp_forward_dynamics(system, q, q, q, (jnp.eye(3), jnp.zeros(3)), method="fast")
+    with pytest.raises(ValueError, match="contact_rates"):
+        cc.grasp_forward_dynamics(system, q, q, q, (jnp.eye(3), jnp.zeros(3)), contact_rates=[jnp.zeros(2)])
+
+
+@pytest.mark.slow
+def test_arms_on_a_moving_base():
+    """A floating robot (its base on a free joint) and a fixed one hold the object together."""
+    floating = soa.models.random_tree(9, 5, ("revolute",), shape="chain", floating_base=True)
+    case = Case(4, (10, 7), ("rigid", "point"), robots=[floating, arm(5, 7)])
+    assert case.system.arms[0].robot.nq == case.system.arms[0].robot.nv + 1
+    assert_equals_dense(solver("auto")(*case.arguments, contact_rates=case.rates), dense_solution(case))

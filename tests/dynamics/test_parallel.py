@@ -1,0 +1,99 @@
+"""Logarithmic-depth dynamics against the serial sweeps, and the parallel sweeps against their plain loops."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxsoa as soa
+from jaxsoa.parallel_sweeps import PathPlan, prefix_from_base, suffix_from_tips
+
+TREES = {
+    "chain": [-1, 0, 1, 2, 3],
+    "star": [-1, 0, 0, 0, 0],
+    "two roots and a comb": [-1, -1, 0, 2, 2, 3, 3, 5, 5, 1],
+    "single": [-1],
+}
+
+
+@pytest.mark.parametrize("parents", TREES.values(), ids=TREES)
+def test_prefix_from_base_is_the_loop_it_specifies(parents):
+    rng = np.random.default_rng(0)
+    x, base = rng.normal(size=(len(parents), 2, 2)), rng.normal(size=(2, 2))
+    y = prefix_from_base(PathPlan(parents), lambda a, b: a @ b, jnp.asarray(x), jnp.asarray(base))
+    expected = []
+    for k, parent in enumerate(parents):
+        expected.append((base if parent < 0 else expected[parent]) @ x[k])
+    np.testing.assert_allclose(y, expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("parents", TREES.values(), ids=TREES)
+def test_suffix_from_tips_sums_subtrees(parents):
+    x = np.random.default_rng(1).normal(size=len(parents))
+    (_, sums), _ = suffix_from_tips(
+        PathPlan(parents),
+        lambda outer, inner: (outer[0] * inner[0], inner[1] + inner[0] * outer[1]),
+        lambda x, received, is_tip: (jnp.where(is_tip, 0.0, 1.0), x + received),
+        lambda x, result: result[1],
+        jnp.zeros(()),
+        jnp.asarray(x),
+    )
+    expected = x.copy()
+    for k in reversed(range(len(parents))):
+        if parents[k] >= 0:
+            expected[parents[k]] += expected[k]
+    np.testing.assert_allclose(sums, expected, rtol=1e-12, atol=1e-12)
+
+
+def agreement(robot, seed=0):
+    rng = np.random.default_rng(seed)
+    q = robot.random(jax.random.key(seed))
+    v, tau = (jnp.asarray(rng.normal(size=robot.nv)) for _ in range(2))
+    f_ext = jnp.asarray(rng.normal(size=(robot.n_links, 6)))
+
+    @jax.jit
+    def both(q, v, tau, f_ext):
+        serial = soa.forward_dynamics(robot, q, v, tau, f_ext)
+        parallel = soa.forward_dynamics(robot, q, v, tau, f_ext, method="parallel")
+        torque = soa.inverse_dynamics(robot, q, v, serial, f_ext)
+        return serial, parallel, torque, soa.inverse_dynamics(robot, q, v, serial, f_ext, method="parallel")
+
+    serial, parallel, torque, parallel_torque = both(q, v, tau, f_ext)
+    return (
+        float(jnp.max(jnp.abs(serial - parallel)) / jnp.max(jnp.abs(serial))),
+        # Torques of long chains nearly cancel in the sum: compare with the size of what is summed.
+        float(jnp.max(jnp.abs(torque - parallel_torque)) / (1 + jnp.max(jnp.abs(serial)) * jnp.sum(robot.mass))),
+    )
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: soa.models.chain(12),
+        lambda: soa.models.random_tree(5, 30, kinds=["revolute", "prismatic"]),
+        pytest.param(lambda: soa.models.random_tree(0, 9), marks=pytest.mark.slow),
+        pytest.param(lambda: soa.models.random_tree(1, 200, kinds=["revolute"]), marks=pytest.mark.slow),
+        pytest.param(lambda: soa.models.chain(2048), marks=pytest.mark.slow),
+        pytest.param(lambda: soa.models.random_tree(2, 2048, kinds=["revolute"]), marks=pytest.mark.slow),
+    ],
+    ids=["chain 12", "tree 30", "every joint kind", "tree 200", "chain 2048", "tree 2048"],
+)
+def test_parallel_equals_serial(make):
+    forward, inverse = agreement(make())
+    assert forward < 1e-9
+    assert inverse < 1e-9
+
+
+def test_depth_grows_with_the_logarithm_of_the_chain():
+    depths = [PathPlan(range(-1, n - 1)).sequential_steps for n in (8, 64, 512, 4096)]
+    assert depths == [6, 12, 18, 24]
+
+
+def test_massless_links_are_refused_where_masses_are_known():
+    robot = soa.models.chain(3)
+    robot = robot.replace(mass=robot.mass.at[1].set(0.0))
+    zero = jnp.zeros(3)
+    with pytest.raises(soa.ModelError, match="link2"):
+        soa.forward_dynamics(robot, zero, zero, zero, method="parallel")
