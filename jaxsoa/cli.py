@@ -113,7 +113,8 @@ def _demo(options: argparse.Namespace) -> int:
     poses = jax.jit(jax.vmap(lambda q: soa.forward_kinematics(robot, q).position))(jnp.stack(frames))
     draw_motion(np.asarray(poses), robot.topology.parents, options.output, title=f"{robot.name} falling freely")
     steps = options.batch * chunks * chunk
-    print(f"compiled in {compile_time:.1f} s; {steps} RK4 steps in {run_time:.2f} s, {steps / run_time:,.0f} per second")
+    rate = steps / run_time
+    print(f"compiled in {compile_time:.1f} s; {steps} Runge-Kutta steps in {run_time:.2f} s, {rate:,.0f} per second")
     print(f"energy drift over {chunks * chunk * dt:g} s without torques: {drift / scale:.1e} of the energy")
     print(f"analytical against automatic linearization: relative difference {error:.1e}")
     print(f"picture: {options.output.resolve()}")

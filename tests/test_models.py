@@ -6,21 +6,22 @@ import pytest
 
 import jaxsoa as soa
 from jaxsoa import models
+from jaxsoa.models import mechanisms, published, random_trees
 
 QUARTER = np.pi / 2
 
 DESCRIPTIONS = {
-    "pendulum": models._describe_pendulum(3, 1.0, 1.0),
-    "chain": models._describe_chain(5, 0.3, 1.0),
-    "planar_arm": models._describe_planar_arm(3, 0.5, 1.0),
-    "cart_pole": models._describe_cart_pole(),
-    "puma560": models._describe_puma560(),
-    "puma560 with friction": models._describe_puma560(friction=True),
-    "stanford_arm": models._describe_stanford_arm(),
-    "dual_arm": models._describe_dual_arm(),
-    "random tree": models._describe_random_tree(0, 30, armature=True, damping=True, friction=True),
-    "random chain": models._describe_random_tree(1, 12, shape="chain"),
-    "random star": models._describe_random_tree(2, 12, shape="star"),
+    "pendulum": mechanisms._describe_pendulum(3, 1.0, 1.0),
+    "chain": mechanisms._describe_chain(5, 0.3, 1.0),
+    "planar_arm": mechanisms._describe_planar_arm(3, 0.5, 1.0),
+    "cart_pole": mechanisms._describe_cart_pole(),
+    "puma560": published._describe_puma560(),
+    "puma560 with friction": published._describe_puma560(friction=True),
+    "stanford_arm": published._describe_stanford_arm(),
+    "dual_arm": mechanisms._describe_dual_arm(),
+    "random tree": random_trees._describe_random_tree(0, 30, armature=True, damping=True, friction=True),
+    "random chain": random_trees._describe_random_tree(1, 12, shape="chain"),
+    "random star": random_trees._describe_random_tree(2, 12, shape="star"),
 }
 
 
@@ -57,7 +58,7 @@ def test_frames_are_right_handed_and_axes_are_unit_vectors(description):
 def test_joint_values_have_one_entry_per_degree_of_freedom_and_the_right_sign(description):
     for joint in description.joints:
         for value in (joint.armature, joint.damping, joint.friction):
-            assert np.shape(value) in ((), (models._DEGREES[joint.kind],))
+            assert np.shape(value) in ((), (random_trees._DEGREES[joint.kind],))
             assert np.all(np.asarray(value) >= 0.0)
         assert np.all(np.asarray(joint.lower) < np.asarray(joint.upper))
 
@@ -126,7 +127,7 @@ def test_puma560_mass_matrix_is_the_published_one():
 
 
 def test_puma560_friction_only_adds_friction():
-    plain, rough = models._describe_puma560(), models._describe_puma560(friction=True)
+    plain, rough = published._describe_puma560(), published._describe_puma560(friction=True)
     # Joint 1: 1.48e-3 N m s at the motor, 0.395 and 0.435 N m, seen through a gear of 62.6111.
     np.testing.assert_allclose(rough.joints[0].damping, 1.48e-3 * 62.6111**2)
     np.testing.assert_allclose(rough.joints[0].friction, 0.415 * 62.6111)
@@ -135,7 +136,7 @@ def test_puma560_friction_only_adds_friction():
 
 
 def test_stanford_arm_slides_at_its_third_joint():
-    description = models._describe_stanford_arm()
+    description = published._describe_stanford_arm()
     assert [joint.kind for joint in description.joints] == ["revolute", "revolute", "prismatic", *["revolute"] * 3]
     robot = models.stanford_arm()
     pose = np.array([0.0, QUARTER, 0.5, 0.0, 0.0, 0.0])
@@ -194,15 +195,15 @@ def test_random_tree_has_as_many_links_as_asked_for(n):
 
 def test_random_tree_holds_every_kind():
     for seed in range(5):
-        kinds = [joint.kind for joint in models._describe_random_tree(seed, 9).joints]
-        assert sorted(kinds) == sorted(models._DEGREES)
-    few = models._describe_random_tree(0, 8, kinds=("revolute", "spherical"))
+        kinds = [joint.kind for joint in random_trees._describe_random_tree(seed, 9).joints]
+        assert sorted(kinds) == sorted(random_trees._DEGREES)
+    few = random_trees._describe_random_tree(0, 8, kinds=("revolute", "spherical"))
     assert {joint.kind for joint in few.joints} == {"revolute", "spherical"}
 
 
 def test_random_tree_is_reproducible():
     def values(key):
-        tree = models._describe_random_tree(key, 6, armature=True)
+        tree = random_trees._describe_random_tree(key, 6, armature=True)
         return np.concatenate([np.ravel(joint.position) for joint in tree.joints] + [link.com for link in tree.links])
 
     for key in (7, jax.random.key(7), jax.random.PRNGKey(7)):
@@ -214,7 +215,7 @@ def test_random_tree_is_reproducible():
 
 def test_random_tree_shapes():
     def parents(shape):
-        return [joint.parent for joint in models._describe_random_tree(0, 12, shape=shape).joints]
+        return [joint.parent for joint in random_trees._describe_random_tree(0, 12, shape=shape).joints]
 
     assert parents("chain") == ["base", *[f"link{k}" for k in range(1, 12)]]
     assert parents("star") == ["base"] * 12

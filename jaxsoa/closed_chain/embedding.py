@@ -171,8 +171,13 @@ def _check_count(embedding: Embedding, q: Array) -> None:
     if not is_concrete(embedding, q):
         return
     robot = embedding.robot
-    q = close_loops(robot, embedding.loops, q, hold=embedding.independent)
-    J = np.asarray(loop_rows(robot, embedding.loops, q, jnp.zeros(robot.nv)).jacobian)
+
+    @jax.jit
+    def closed_jacobian(robot, loops, q):
+        q = close_loops(robot, loops, q, hold=embedding.independent)
+        return loop_rows(robot, loops, q, jnp.zeros(robot.nv, q.dtype)).jacobian
+
+    J = np.asarray(closed_jacobian(robot, embedding.loops, q))
     freedom = robot.nv - np.linalg.matrix_rank(J, tol=1e-8)
     dependent = np.setdiff1d(np.arange(robot.nv), embedding._columns)
     fixed = np.linalg.matrix_rank(J[:, dependent], tol=1e-8) == len(dependent) if len(dependent) else True

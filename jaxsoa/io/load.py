@@ -7,9 +7,9 @@ import warnings
 
 from jaxsoa.io.urdf import read_urdf
 from jaxsoa.model.assemble import assemble
-from jaxsoa.model.description import ModelError
+from jaxsoa.model.description import ModelError, abbreviated
 from jaxsoa.model.multibody import Multibody
-from jaxsoa.model.validation import ModelWarning, abbreviated
+from jaxsoa.model.validation import ModelWarning
 
 
 def load_urdf(source: str | os.PathLike[str], *, floating_base: bool = False, validate: str = "warn") -> Multibody:
@@ -26,7 +26,7 @@ def load_urdf(source: str | os.PathLike[str], *, floating_base: bool = False, va
     mimics = [joint.name for joint in description.joints if joint.mimic is not None and joint.kind != "fixed"]
     if mimics:
         message = (
-            f"{description.source}: joints {abbreviated(mimics)} mimic others. Open-chain dynamics treats them as free; "
+            f"{description.source}: joints {abbreviated(mimics)} mimic others. Open-chain dynamics leaves them free; "
             "tie them with the constraints of jaxsoa.closed_chain.mimic_couplings(robot)."
         )
         if validate == "strict":

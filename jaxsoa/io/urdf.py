@@ -17,8 +17,8 @@ from xml.etree.ElementTree import Element
 import numpy as np
 
 from jaxsoa.io._xml import read_xml
-from jaxsoa.model.description import JointDescription, LinkDescription, ModelError, RobotDescription
-from jaxsoa.model.validation import ModelWarning, abbreviated, validate_description
+from jaxsoa.model.description import JointDescription, LinkDescription, ModelError, RobotDescription, abbreviated
+from jaxsoa.model.validation import ModelWarning, validate_description
 
 MAX_LINKS = 10_000
 

@@ -32,7 +32,8 @@ class BaseParameters(NamedTuple):
         for row in self.grouping:
             terms = [(row[k], names[k]) for k in np.flatnonzero(np.abs(row) > 10.0**-digits)]
             terms.sort(key=lambda term: term[0] != 1)
-            lines.append(" ".join(f"{c:+.{digits}g}*{name}" for c, name in terms).replace("+1*", "+").replace("-1*", "-"))
+            line = " ".join(f"{c:+.{digits}g}*{name}" for c, name in terms)
+            lines.append(line.replace("+1*", "+").replace("-1*", "-"))
         return [line.removeprefix("+") for line in lines]
 
 

@@ -45,7 +45,7 @@ def regressor(
 ) -> Float[Array, "nv ten_n"]:
     """Y with Y @ inertial_parameters(robot) = inverse_dynamics(robot, q, v, a) less armature, damping and friction.
 
-    Columns link by link, each in the order of `PARAMETERS`. Y is also the derivative of the torques by these parameters.
+    Columns link by link, each in the order of `PARAMETERS`. Y is the derivative of the torques by them.
     """
     q, v, a = robot.check_q(q), robot.check_v(v), robot.check_v(a, "a")
     topology = robot.topology

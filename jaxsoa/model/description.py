@@ -75,3 +75,12 @@ class RobotDescription:
     joints: tuple[JointDescription, ...]
     frames: tuple[FrameDescription, ...] = ()
     source: str = "<code>"
+
+
+def abbreviated(items: Sequence[str], limit: int = 10) -> str:
+    """The items with commas between them; only the first ten of a long list."""
+    text = ", ".join(items[:limit])
+    return text if len(items) <= limit else f"{text} and {len(items) - limit} more"
+
+
+# Names and structure --------------------------------------------------------------------------------------------

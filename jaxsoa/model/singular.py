@@ -1,0 +1,142 @@
+"""Would the mass matrix be singular? One articulated-body recursion on the host, before any array is made."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from jaxsoa.model.description import JointDescription, LinkDescription, ModelError, RobotDescription, abbreviated
+
+#: Below this fraction of what the joint carries, the inertia a joint feels is rounding error.
+_SINGULAR_TOLERANCE = 1e-12
+
+
+def principal_moments(links: Sequence[LinkDescription]) -> np.ndarray:
+    """(n_links, 3), ascending; negative where the inertia is not positive semidefinite."""
+    return np.linalg.eigvalsh(np.array([link.inertia for link in links], dtype=float))
+
+
+def check_mass_matrix(
+    description: RobotDescription, outward: Sequence[JointDescription], leaders: dict[str, str]
+) -> None:
+    """Refuse joints that can move without moving any inertia: the mass matrix would be singular everywhere.
+
+    The mass matrix is singular exactly where some D = H P H* of the articulated-body recursion is, so that recursion
+    runs once at a generic configuration (a neutral one can be singular by accident, such as a wrist in gimbal lock).
+    Joints coupled by mimic share one coordinate: it is enough that one of them moves inertia.
+    """
+    links = {link.name: link for link in description.links}
+    moved = [links[joint.child] for joint in outward if joint.kind != "fixed"]
+    if not moved or (all(link.mass > 0 for link in moved) and (principal_moments(moved) > 0).all()):
+        return  # every moving body resists every motion: nothing to find
+    coupled = Counter(leaders.values())
+    generator = np.random.default_rng(0)
+    articulated = {name: _spatial_inertia(link) for name, link in links.items()}
+    for joint in reversed(outward):
+        rotation, position, H = _pose_at_random(joint, generator)
+        P = articulated[joint.child]
+        if len(H):
+            armature = np.broadcast_to(np.asarray(joint.armature, dtype=float), (len(H),))
+            D = H @ P @ H.T + np.diag(armature)
+            # The largest value that D could take for this P, whatever the direction of the axes.
+            angular, linear = np.linalg.norm(H[:, :3], axis=1), np.linalg.norm(H[:, 3:], axis=1)
+            scale = np.linalg.norm(P[:3, :3]) * angular**2 + np.linalg.norm(P[3:, 3:]) * linear**2 + armature
+            root = np.sqrt(np.where(scale > 0, scale, 1.0))
+            if np.abs(np.linalg.eigvalsh(D / np.outer(root, root))).min() > _SINGULAR_TOLERANCE:
+                size = np.sqrt(np.abs(np.diag(P)))
+                P = P - P @ H.T @ np.linalg.solve(D, H @ P)
+                # What cancelled must not pass for inertia further inward.
+                P = np.where(np.abs(P) > 1e-13 * np.outer(size, size), P, 0.0)
+            else:
+                coupled[leaders[joint.name]] -= 1
+                if coupled[leaders[joint.name]] == 0:
+                    raise ModelError(_singular_message(description, joint, outward))
+        X = _velocity_transform(rotation, position)
+        articulated[joint.parent] = articulated[joint.parent] + X.T @ P @ X
+
+
+def _singular_message(
+    description: RobotDescription, joint: JointDescription, outward: Sequence[JointDescription]
+) -> str:
+    beyond = {joint.child}
+    for other in outward:
+        if other.parent in beyond:
+            beyond.add(other.child)
+    names = [repr(link.name) for link in description.links if link.name in beyond]
+    if all(link.mass == 0 and not np.any(link.inertia) for link in description.links if link.name in beyond):
+        fault = f"moves only links without mass and inertia ({abbreviated(names)})"
+    else:
+        fault = (
+            f"can move without moving any inertia (it carries {abbreviated(names)}: mass on the axis only, or another "
+            "joint beyond massless links undoes its motion)"
+        )
+    return (
+        f"{description.source}: joint {joint.name!r} {fault}, so the mass matrix would be singular. "
+        "Give a link mass and inertia, give the joint an armature, or make it fixed."
+    )
+
+
+def _motion_axes(joint: JointDescription) -> np.ndarray:
+    """(nv, 6): one screw (angular, linear) per degree of freedom, in the joint frame at the neutral configuration."""
+    zero = np.zeros(3)
+    turn, slide = np.concatenate([joint.axis, zero]), np.concatenate([zero, joint.axis])
+    if joint.kind == "universal":
+        return np.array([turn, np.concatenate([joint.axis2, zero])])
+    if joint.kind == "planar":
+        y = np.cross(joint.axis, joint.axis2)
+        return np.array([turn, np.concatenate([zero, np.cross(y, joint.axis)]), np.concatenate([zero, y])])
+    return {
+        "revolute": turn[None],
+        "continuous": turn[None],
+        "prismatic": slide[None],
+        "helical": (turn + joint.pitch * slide)[None],
+        "cylindrical": np.array([turn, slide]),
+        "spherical": np.eye(6)[:3],
+        "free": np.eye(6),
+        "fixed": np.zeros((0, 6)),
+    }[joint.kind]
+
+
+def _pose_at_random(
+    joint: JointDescription, generator: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The child link's pose in its parent at a random q, and H (nv, 6) in the child's axes there.
+
+    A joint of several degrees of freedom moves as the product of the exponentials of its screws.
+    """
+    rotation, position = np.asarray(joint.rotation, dtype=float), np.asarray(joint.position, dtype=float)
+    H = np.zeros((0, 6))
+    for screw in _motion_axes(joint):
+        amount = generator.uniform(0.3, 1.2)
+        turn, shift = _rotation_about(screw[:3] * amount), screw[3:] * amount
+        position = position + rotation @ shift
+        rotation = rotation @ turn
+        H = np.vstack([H @ _velocity_transform(turn, shift).T, screw])
+    return rotation, position, H
+
+
+def _rotation_about(vector: np.ndarray) -> np.ndarray:
+    angle = np.linalg.norm(vector)
+    if angle == 0:
+        return np.eye(3)
+    K = _cross_matrix(vector / angle)
+    return np.eye(3) + np.sin(angle) * K + (1 - np.cos(angle)) * (K @ K)
+
+
+def _velocity_transform(rotation: np.ndarray, position: np.ndarray) -> np.ndarray:
+    """(6, 6): spatial velocity at a frame's origin to that at another, placed by `rotation` and `position` in it."""
+    E = rotation.T
+    return np.block([[E, np.zeros((3, 3))], [-E @ _cross_matrix(position), E]])
+
+
+def _spatial_inertia(link: LinkDescription) -> np.ndarray:
+    """(6, 6), about the link's origin."""
+    C = _cross_matrix(np.asarray(link.com, dtype=float))
+    return np.block([[link.inertia - link.mass * C @ C, link.mass * C], [-link.mass * C, link.mass * np.eye(3)]])
+
+
+def _cross_matrix(vector: np.ndarray) -> np.ndarray:
+    x, y, z = vector
+    return np.array([[0.0, -z, y], [z, 0.0, -x], [-y, x, 0.0]])
