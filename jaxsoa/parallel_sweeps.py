@@ -58,7 +58,7 @@ class PathPlan:
 
     def _level(self, paths: list[list[int]]) -> _Level:
         links = np.concatenate(paths)
-        lengths = [len(path) for path in paths]
+        lengths = np.array([len(path) for path in paths], dtype=int)
         ends = np.cumsum(lengths)
         is_head, is_tip = np.zeros(len(links), bool), np.zeros(len(links), bool)
         is_head[ends - lengths], is_tip[ends - 1] = True, True

@@ -125,7 +125,7 @@ def _plan_runs(parents: Sequence[int]) -> list[_Run]:
 
 
 def _cut_by_width(levels: list[list[int]]) -> list[int]:
-    """Starts of one or two indexed runs: two where that saves more than half of the slots (a brush on a long handle)."""
+    """Starts of one or two indexed runs: two where that saves more than half the slots (a brush on a long handle)."""
     widths = np.array([len(level) for level in levels])
     depth = len(widths)
     widest_before = np.maximum.accumulate(widths)[:-1]
@@ -182,21 +182,19 @@ def scatter(plan: SweepPlan, body: Callable, base: PyTree, xs: PyTree) -> PyTree
     for run in plan.runs:
         x = _pack(run, xs)
         carry = _take(carry, run.parent_slots[0])
-        if run.straight:
-
-            def step(carry, x):
-                return each(carry, x)
-
-            inputs = x
-        else:
-
-            def step(carry, inputs):
-                parent_slots, x = inputs
-                return each(jax.tree.map(lambda c: c[parent_slots], carry), x)
-
+        index = None
+        if not run.straight:
             index = run.parent_slots.copy()
             index[0] = np.arange(run.width)  # the first level was indexed above, from the run before
-            inputs = (jnp.asarray(index), x)
+            index = jnp.asarray(index)
+
+        def step(carry, inputs):
+            parent_slots, x = inputs
+            if parent_slots is not None:
+                carry = jax.tree.map(lambda c: c[parent_slots], carry)
+            return each(carry, x)
+
+        inputs = (index, x)
         carry, y = _scan(step, carry, inputs, run.depth, reverse=False)
         ys.append(y)
     return _unpack(plan, ys)
@@ -229,26 +227,25 @@ def gather(plan: SweepPlan, body: Callable, zero: PyTree, xs: PyTree) -> tuple[P
         else:
             child_run, contribution = deeper
             total = _sum_into_parents(contribution, child_run.parent_slots[0], child_run.valid[0], run.width)
+        mask, lists = None, None
         if run.straight:
             # The child sits in its parent's slot; padding below a leaf must not reach it.
             has_child = np.zeros((run.depth, run.width), bool)
             has_child[:-1] = run.valid[1:]
             has_child[-1] = True  # whatever came from the run below is already summed
             mask = None if has_child.all() else jnp.asarray(has_child)
-
-            def step(total, inputs):
-                keep, x = inputs
-                return each(total if keep is None else _masked(keep, total), x)
-
-            inputs = (mask, x)
         else:
-            lists = _child_lists(run)
+            lists = jax.tree.map(jnp.asarray, _child_lists(run))
 
-            def step(contribution, inputs):
-                children, x = inputs
-                return each(_sum_children(contribution, children), x)
+        def step(total, inputs):
+            keep, children, x = inputs
+            if keep is not None:
+                total = _masked(keep, total)
+            if children is not None:
+                total = _sum_children(total, children)
+            return each(total, x)
 
-            inputs = (jax.tree.map(jnp.asarray, lists), x)
+        inputs = (mask, lists, x)
         contribution, y = _scan(step, total, inputs, run.depth, reverse=True)
         ys.append(y)
         deeper = (run, contribution)
@@ -293,7 +290,7 @@ def _child_lists(run: _Run) -> np.ndarray | tuple[np.ndarray]:
     The last level of a run gets each slot's own total, summed before the scan.
     """
     width, none = run.width, run.width
-    by_parent = [[[slot] for slot in range(width)]]
+    by_parent: list[list[list[int]]] = [[[slot] for slot in range(width)]]
     for d in range(run.depth - 1, 0, -1):
         children: list[list[int]] = [[] for _ in range(width)]
         for slot in np.flatnonzero(run.valid[d]):
@@ -303,8 +300,8 @@ def _child_lists(run: _Run) -> np.ndarray | tuple[np.ndarray]:
     if most <= MAX_LISTED_CHILDREN:
         lists = np.full((run.depth, width, most), none)
         for d, level in enumerate(by_parent):
-            for slot, children in enumerate(level):
-                lists[d, slot, : len(children)] = children
+            for slot, own in enumerate(level):
+                lists[d, slot, : len(own)] = own
         return lists
     segments = np.tile(np.arange(width), (run.depth, 1))
     segments[:-1] = np.where(run.valid[1:], run.parent_slots[1:], none)

@@ -207,7 +207,7 @@ def sweep_motion(robot: Multibody, motion: JointMotion, split: bool = False) -> 
     return scatter(robot.topology.link_plan, step, (base_R, zero, zero, zero), xs)
 
 
-def base_vector(x: Array, xs, split: bool):
+def base_vector(x: Array, xs, split: bool) -> Any:
     """A three-vector (3, ...) of the base in the form, type and batch shape that a sweep over `xs` carries."""
     leaves = jax.tree.leaves(xs)
     x = x.astype(jnp.result_type(x, *(leaf for leaf in leaves if jnp.issubdtype(leaf.dtype, jnp.floating))))

@@ -19,6 +19,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from jaxsoa.dynamics.inverse import base_acceleration, bias_forces, dissipation, newton_euler, project
@@ -92,9 +93,9 @@ def parallel_kinematics(robot: Multibody, q: Array, v: Array) -> tuple[Kinematic
     zero = jnp.zeros(3, dtype)
     w = prefix_from_base(plan, jnp.add, s_w, zero)
     linear = prefix_from_base(plan, jnp.add, jnp.cross(of_parent(w, zero), offset) + s_v, zero)
-    _, _, a_w, a_v = jax.vmap(velocity_step)(of_parent(w, zero), of_parent(linear, zero), offset, s_w, s_v, c_w, c_v)
+    *_, a_w, a_v = jax.vmap(velocity_step)(of_parent(w, zero), of_parent(linear, zero), offset, s_w, s_v, c_w, c_v)
     axes = spatial_rows(*world_axes(robot, R, motion))
-    return Kinematics(R, p, offset, axes), Velocities(w, linear, a_w, a_v)
+    return Kinematics(R, p, offset, axes), Velocities(w, linear, jnp.asarray(a_w), jnp.asarray(a_v))
 
 
 def _motions(robot: Multibody, kin: Kinematics, source: Array, base: Array) -> Float[Array, "n 6"]:
@@ -257,7 +258,7 @@ def _next_on_path(plan: PathPlan, n: int) -> np.ndarray:
 
 
 def _refuse_massless(robot: Multibody) -> None:
-    if isinstance(robot.mass, jax.core.Tracer) or isinstance(robot.armature, jax.core.Tracer):
+    if isinstance(robot.mass, Tracer) or isinstance(robot.armature, Tracer):
         return
     armature = np.asarray(robot.armature)
     for link, (mass, s) in enumerate(zip(np.asarray(robot.mass), robot.topology.v_slices, strict=True)):

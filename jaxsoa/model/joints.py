@@ -63,7 +63,8 @@ class Joint:
 
     def bias(self, geometry: JointGeometry, q: Array, v: Array) -> Array:
         """`drift` as an array (6,)."""
-        return _spatial(*self.drift(geometry, q, v), q.dtype)
+        angular, linear = self.drift(geometry, q, v)
+        return _spatial(angular, linear, q.dtype)
 
     def neutral(self) -> tuple[float, ...]:
         return (0.0,) * self.nq

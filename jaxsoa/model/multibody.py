@@ -9,6 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float, Shaped
 
 from jaxsoa.model.joints import Joint, JointGeometry
@@ -194,7 +195,7 @@ class Multibody(eqx.Module):
 
     def _check_values(self, key: str, value: Array) -> None:
         """Concrete values must be finite and of the right sign; inside jit nothing is checked."""
-        if isinstance(value, jax.core.Tracer):
+        if isinstance(value, Tracer):
             return
         bad = ~np.isfinite(value)
         what = "not finite"
@@ -239,7 +240,7 @@ class Multibody(eqx.Module):
         parts = [g for g in self.topology.groups if g.joint.nq != g.joint.nv]
         for g in parts:
             quaternions = q[g.q_index]
-            if not isinstance(q, jax.core.Tracer) and (np.asarray(q)[g.q_index[:, :4]] == 0).all(axis=1).any():
+            if not isinstance(q, Tracer) and (np.asarray(q)[g.q_index[:, :4]] == 0).all(axis=1).any():
                 raise ValueError(f"{name} holds a quaternion of zeros, which is no rotation ({g.joint.name} joint).")
             q = q.at[g.q_index].set(jax.vmap(g.joint.normalize)(quaternions))
         return q

@@ -8,6 +8,7 @@ from functools import partial
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Shaped
 
 from jaxsoa.model.multibody import Multibody
@@ -292,10 +293,12 @@ def operators(
 ) -> Bundle:
     """The spatial operators of a robot at a configuration; the Riccati sweep runs once and is shared by all of them.
 
-    `prescribed` (bool, nv) makes the bundle of hybrid dynamics, where the motion of those degrees is given.
+    `prescribed` (bool, nv) makes the bundle of hybrid dynamics, where the motion of those degrees is given. A few rules of
+    rewriting hold only without armature; a traced armature (a robot that is an argument of jit) counts as some.
     """
     q = robot.check_q(q)
-    has_armature = prescribed is not None or isinstance(robot.armature, jax.core.Tracer) or bool((robot.armature != 0).any())
+    traced = isinstance(robot.armature, jax.core.Tracer)
+    has_armature = prescribed is not None or traced or bool(np.any(np.asarray(robot.armature)))
     if prescribed is not None:
         prescribed = jnp.asarray(prescribed)
         if prescribed.shape != (robot.nv,) or prescribed.dtype != jnp.bool_:
