@@ -21,14 +21,19 @@ def row_major(x: Array) -> Array:
     return with_layout_constraint(x, Layout(tuple(range(x.ndim))))
 
 
+def staged(tree: Any) -> Any:
+    """The end of a stage: everything stored row-major, and no operation fused across."""
+    return jax.lax.optimization_barrier(jax.tree.map(row_major, tree))
+
+
 def batch_last(x: Array, batched: bool) -> Array:
     """An argument of a batched call with its batch axis at the end (of length one if it has none)."""
     return row_major(jnp.moveaxis(x, 0, -1)) if batched else jnp.expand_dims(x, -1)
 
 
-def batch_first(x: Array) -> Array:
-    """A result with its trailing batch axis brought to the front."""
-    return jnp.moveaxis(row_major(x), -1, 0)
+def batch_first(x: Any) -> Any:
+    """Results with their trailing batch axis brought to the front."""
+    return staged(jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), staged(x)))
 
 
 def chunk_size(nv: int) -> int | None:

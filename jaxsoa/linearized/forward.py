@@ -28,7 +28,7 @@ from jaxsoa.dynamics.inverse import dissipation
 from jaxsoa.dynamics.mass import mass_matrix_inverse, solve_mass_matrix
 from jaxsoa.dynamics.motion import solve_motion
 from jaxsoa.linearized import spatial_components as sc
-from jaxsoa.linearized.batching import batch_first, batch_last, chunk_size, in_chunks
+from jaxsoa.linearized.batching import batch_first, batch_last, chunk_size, in_chunks, staged
 from jaxsoa.linearized.inverse import inverse_model, inverse_model_raw, products
 from jaxsoa.linearized.rates import axis_rates
 from jaxsoa.linearized.spatial_components import Spatial
@@ -60,6 +60,10 @@ class LinearizedForwardDynamics(NamedTuple):
     wrt_q: Float[Array, "nv nv"]
     wrt_v: Float[Array, "nv nv"]
     wrt_tau: Float[Array, "nv nv"]
+
+
+def _same(x):
+    return x
 
 
 def _on(where, robot: Multibody, tree):
@@ -136,17 +140,18 @@ def _innovations_factor(robot: Multibody, moving: Moving, gain: Spatial) -> Arra
     return jnp.where(outboard.reshape(*outboard.shape, *tail), entries, diagonal.reshape(*outboard.shape, *tail))
 
 
-def _dense(robot: Multibody, q, v, tau, f_ext, to_front=lambda x: x) -> LinearizedForwardDynamics:
+def _dense(robot: Multibody, q, v, tau, f_ext, stage=_same, to_front=_same) -> LinearizedForwardDynamics:
     """All in one go, for robots up to `DENSE_UP_TO`; `to_front` brings a trailing batch axis to the front."""
-    state, gain, pivot_inverse = _forward_sweeps(robot, q, v, tau, f_ext)
+    state, gain, pivot_inverse = stage(_forward_sweeps(robot, q, v, tau, f_ext))
     wrt_q, wrt_v, _ = inverse_model(robot, state, v)
     factor = _innovations_factor(robot, state.moving, gain)
-    wrt_q, wrt_v, factor, pivot_inverse = (to_front(x) for x in (wrt_q, wrt_v, factor, pivot_inverse))
+    both, factor, pivot_inverse = to_front((jnp.concatenate([wrt_q, wrt_v], axis=1), factor, pivot_inverse))
     unit = jnp.broadcast_to(jnp.eye(robot.nv, dtype=factor.dtype), factor.shape)
-    rows = lax.linalg.triangular_solve(factor, unit, left_side=True, lower=False, unit_diagonal=True)
-    inverse = jnp.swapaxes(rows, -1, -2) @ (pivot_inverse[..., None] * rows)
-    product = inverse @ jnp.concatenate([wrt_q, wrt_v], axis=-1)
-    return LinearizedForwardDynamics(-product[..., : robot.nv], -product[..., robot.nv :], inverse)
+    lower = jnp.swapaxes(factor, -1, -2)
+    E = stage(lax.linalg.triangular_solve(lower, unit, left_side=True, lower=True))  # (I - H psi K)*
+    inverse = stage((E * pivot_inverse[..., None, :]) @ jnp.swapaxes(E, -1, -2))
+    product = -(inverse @ both)
+    return LinearizedForwardDynamics(product[..., : robot.nv], product[..., robot.nv :], inverse)
 
 
 @custom_vmap
@@ -158,7 +163,7 @@ def _dense_either_way(robot, q, v, tau, f_ext):
 def _batched_dense(axis_size, in_batched, *arguments):
     def together(*arguments):
         arguments = jax.tree.map(batch_last, arguments, tuple(in_batched))
-        return _dense(*arguments, to_front=batch_first)
+        return _dense(*arguments, stage=staged, to_front=batch_first)
 
     outputs = in_chunks(together, chunk_size(arguments[0].nv), axis_size, tuple(in_batched), arguments)
     return outputs, jax.tree.map(lambda _: True, outputs)

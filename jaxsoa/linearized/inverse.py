@@ -23,7 +23,7 @@ from jax.custom_batching import custom_vmap
 from jaxtyping import Array, Float, Shaped
 
 from jaxsoa.linearized import spatial_components as sc
-from jaxsoa.linearized.batching import batch_first, batch_last, chunk_size, in_chunks
+from jaxsoa.linearized.batching import batch_first, batch_last, chunk_size, in_chunks, staged
 from jaxsoa.linearized.rates import axis_support, dof_links
 from jaxsoa.linearized.state import MotionState, dof_positions, motion_state
 from jaxsoa.model.multibody import Multibody
@@ -104,7 +104,9 @@ def _either_way(robot, q, v, a, f_ext):
 def _batched(axis_size, in_batched, *arguments):
     def together(*arguments):
         arguments = jax.tree.map(batch_last, arguments, tuple(in_batched))
-        return jax.tree.map(batch_first, inverse_model_raw(*arguments))
+        robot, q, v, a, f_ext = arguments
+        state = staged(motion_state(robot, q, v, a, f_ext))
+        return batch_first(inverse_model(robot, state, v))
 
     outputs = in_chunks(together, chunk_size(arguments[0].nv), axis_size, tuple(in_batched), arguments)
     return outputs, jax.tree.map(lambda _: True, outputs)

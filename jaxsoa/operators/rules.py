@@ -153,8 +153,6 @@ RULES: tuple[Rule, ...] = (
     Rule("innovations covariance", "JPL 88-11 (4.6), (a.1)", "H P H*", ((1, "D"),), **_BARE),
     Rule("gain is a right inverse", "JPL 88-11 (a.1)-(a.2)", "H G", ((1, ""),), **_BARE),
     Rule("update is a projection", "overview, proof of lemma 4.1", "tau_bar P tau_bar*", ((1, "tau_bar P"),), **_BARE),
-    Rule("definition of Φ", "JPL 88-11 (a.6)", "Phi L", ((1, "phi K"),)),
-    Rule("definition of Ψ", "JPL 88-11 (a.7)", "Psi L", ((1, "psi K"),)),
     Rule("strictly causal propagation", "JPL 88-11 (a.9)", "phi E_phi", ((1, "phi"), (-1, ""))),
     Rule("strictly causal propagation, before", "linearization (2.18)", "E_phi phi", ((1, "phi"), (-1, ""))),
     Rule("strictly causal articulated propagation", "JPL 88-11 (a.8)", "psi E_psi", ((1, "psi"), (-1, ""))),

@@ -2,7 +2,7 @@
 
 An expression is multiplied out into words; rules replace runs of letters until none fits; the words are factored back.
 Every rule replaces a word by words that are smaller in (sweeps, letters), a well-founded order, so rewriting ends; no
-rule changes the value. If the result is not better than what was given, what was given is returned.
+rule changes the value. `simplify` returns the step that needs the fewest sweeps, and among those the least arithmetic.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ def _count(operator: Operator) -> str:
 
 def simplify(operator: Operator, *, prefer: Sequence[str] = ()) -> Operator:
     """The expression rewritten to the fewest sweeps the rules reach; the value never changes."""
-    result = derive(operator, prefer=prefer).result
-    return result if _size(result.term) < _size(operator.term) else operator
+    derivation = derive(operator, prefer=prefer)
+    return min((operator, *(step.expression for step in derivation.steps)), key=lambda op: _size(op.term))
 
 
 def derive(operator: Operator, *, prefer: Sequence[str] = ()) -> Derivation:

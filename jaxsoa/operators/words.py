@@ -64,7 +64,7 @@ def expand(term: Term) -> Words:
             for c, part in parts:
                 result = result.plus(expand(part).times(c))
             return result
-        case t.Adjoint(inner) if isinstance(inner, t.Sum):
+        case t.Adjoint(inner) if isinstance(inner, t.Sum | t.Inverse):
             return expand(inner).adjoint()
         case t.Inverse(inner) if isinstance(inner, t.Sum) and recognize(inner) is not None:
             letter = recognize(inner)

@@ -106,7 +106,8 @@ def test_forward_dynamics_is_derived(where):
 def test_algorithm_fd4_as_the_report_has_it(where):
     """With identity A.7 preferred: (5.14)-(5.15)."""
     c = case(where)
-    derivation = soa.derive(soa.solve_for(*(equation_of_motion(c)[k] for k in (1, 0, 2))).result, prefer=["a.50"])
+    T, unknown, right = equation_of_motion(c)
+    derivation = soa.derive(soa.solve_for(unknown, T, right).result, prefer=["a.50"])
     forms = check_steps(c, derivation)
     assert forms[-1] == "(I - H ψ K)* D⁻¹ ((I - H ψ K) T - H (ψ̃ P 𝔞 + ψ (b + B f))) - K* ψ* τ̄* 𝔞 - G* 𝔞"
     assert derivation.result.sweeps == 2
@@ -169,7 +170,9 @@ def test_closed_chain_dynamics_is_derived():
     Minv = o.Mass.inv
     accelerations = (Minv - Minv @ J.T @ Omega.inv @ J @ Minv) @ T + Minv @ J.T @ Omega.inv @ a  # (3.6a)
     forms = check_steps(c, soa.derive(accelerations))
-    assert forms[-1] == f"(I - H ψ K)* D⁻¹ (T' - H ψ (K T' + B {inner}))"  # (6.18e), its first factor transposed
+    # (6.18e), its first factor transposed and f(0) = Omega^-1 {...} of (6.18d) in its place, with both signs turned.
+    minus_f = "(B* ψ* H* D⁻¹ H ψ B + C)⁻¹ (a_C - B* ψ* H* D⁻¹ (I - H ψ K) T')"
+    assert forms[-1] == f"(I - H ψ K)* D⁻¹ (T' - H ψ (K T' - B {minus_f}))"
     f = o.vector("f", c.rng.normal(size=12), tips)
     assert check_steps(c, soa.derive(Minv @ (T - J.T @ f)))[-1] == "(I - H ψ K)* D⁻¹ (T' - H ψ (K T' + B f))"  # (6.17)
 
@@ -185,33 +188,26 @@ def test_solving_needs_a_linear_equation():
 # --- properties -------------------------------------------------------------------------------------------------------
 
 
-def random_expression(o, rng, depth=3):
-    """A random expression from joint space to joint space, rich in what rules match."""
-    joint_link = [o.H, o.K.T, o.G.T, o.K.T @ o.psi.T, o.H @ o.phi]
-    link_link = [o.phi, o.psi, o.phi.T, o.psi.T, o.M, o.P, o.E_phi, o.tau_bar, o.K @ o.H, o.psi @ o.M @ o.phi.T, o.S @ o.L @ o.H]
-    joint_joint = [o.D.inv, o.whitening, o.whitening.T, o.Mass.inv, o.whitening.inv, o.D, o.Mass]
+def random_product(o, rng, length):
+    """A random walk between joint and link space over operators that rules match."""
+    W = o.whitening
+    joint_to_joint = [W, W.T, W.inv, o.D.inv, o.Mass.inv, o.Mass, o.identity - o.H @ o.Psi @ o.L]
+    joint_to_link = [o.H.T, o.K, o.phi.T @ o.H.T, o.psi.T @ o.H.T, o.psi @ o.K, o.S @ o.L, o.G]
+    link_to_link = [o.phi, o.psi, o.phi.T, o.M @ o.phi.T, o.M @ o.psi.T, o.P, o.E_phi, o.tau_bar, o.psi - o.phi]
+    link_to_joint = [o.H, o.K.T, o.H @ o.phi, o.H @ o.psi, o.K.T @ o.phi.T, o.K.T @ o.psi.T]
+    result = o.identity
+    while length > 0 or result.codomain != o.joints:
+        at_joints = result.codomain == o.joints
+        stay, leave = (joint_to_joint, joint_to_link) if at_joints else (link_to_link, link_to_joint)
+        options = stay if rng.random() < 0.4 and length > 0 else leave
+        result = options[rng.integers(len(options))] @ result
+        length -= 1
+    return result
 
-    def pick(options):
-        return options[rng.integers(len(options))]
 
-    def links(d):
-        if d == 0:
-            return pick(link_link)
-        return pick([lambda: links(d - 1) @ links(d - 1), lambda: links(d - 1) - 2 * links(d - 1), lambda: pick(link_link)])()
-
-    def joints(d):
-        if d == 0:
-            return pick(joint_joint)
-        return pick(
-            [
-                lambda: joints(d - 1) @ joints(d - 1),
-                lambda: joints(d - 1) + joints(d - 1),
-                lambda: pick(joint_link) @ links(d - 1) @ pick(joint_link).T,
-                lambda: o.identity - o.H @ links(d - 1) @ o.K,
-            ]
-        )()
-
-    return joints(depth)
+def random_expression(o, rng):
+    first, second, third = (random_product(o, rng, int(rng.integers(2, 6))) for _ in range(3))
+    return first - 2 * second if rng.random() < 0.5 else (first + second) @ third
 
 
 @pytest.mark.parametrize("where", ["tree", "noisy", "chain"])
@@ -228,7 +224,7 @@ def test_simplify_keeps_the_value_and_never_needs_more_sweeps(where):
         assert simple.sweeps <= expression.sweeps
         shorter += simple.sweeps < expression.sweeps
         assert soa.simplify(simple).sweeps <= simple.sweeps
-    assert shorter > 8
+    assert shorter >= 8
 
 
 def test_expanding_and_factoring_keep_the_value():
