@@ -86,22 +86,22 @@ from jaxsoa.linearized.step import (
     linearize_step as linearize_step,
 )
 
+# --- the operator algebra (`operators` the function stands in front of the package of that name) ---
+from jaxsoa.operators import decomposition as decomposition, estimation as estimation
+from jaxsoa.operators.bundle import Bundle as Bundle, operators as operators
+from jaxsoa.operators.expression import Operator as Operator
+from jaxsoa.operators.identities import IDENTITIES as IDENTITIES
+from jaxsoa.operators.simplify import (
+    Derivation as Derivation,
+    derive as derive,
+    simplify as simplify,
+    solve_for as solve_for,
+)
+from jaxsoa.operators.terms import SpaceError as SpaceError
+
 # --- simulation ---
 from jaxsoa.simulate import (
     State as State,
     rollout as rollout,
     step as step,
 )
-
-# The operator algebra. `operators` the function stands in front of the package of that name.
-from jaxsoa.operators import decomposition as decomposition, estimation as estimation  # noqa: E402
-from jaxsoa.operators.bundle import Bundle as Bundle, operators as operators  # noqa: E402
-from jaxsoa.operators.expression import Operator as Operator  # noqa: E402
-from jaxsoa.operators.identities import IDENTITIES as IDENTITIES  # noqa: E402
-from jaxsoa.operators.simplify import (  # noqa: E402
-    Derivation as Derivation,
-    derive as derive,
-    simplify as simplify,
-    solve_for as solve_for,
-)
-from jaxsoa.operators.terms import SpaceError as SpaceError  # noqa: E402

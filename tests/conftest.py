@@ -8,7 +8,7 @@ import os
 # XLA_FLAGS (to nothing, say) to test what users compile; the slow tests run that way in .ci/run.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
-import jax  # noqa: E402
+import jax
 
 jax.config.update("jax_enable_x64", True)
 

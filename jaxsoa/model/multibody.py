@@ -241,7 +241,7 @@ class Multibody(eqx.Module):
         if not isinstance(q, Tracer):
             for g in groups:
                 if (np.asarray(q)[g.q_index[:, :4]] == 0).all(axis=1).any():
-                    raise ValueError(f"{name} holds a quaternion of zeros, which is no rotation ({g.joint.name} joint).")
+                    raise ValueError(f"{name} holds a quaternion of zeros, no rotation at all ({g.joint.name} joint).")
         if sum(len(g.links) for g in groups) > 8:
             for g in groups:
                 q = q.at[g.q_index].set(jax.vmap(g.joint.normalize)(q[g.q_index]))

@@ -1,4 +1,4 @@
-"""What each atom does to the vector of one link: the memoryless operators, and how composite atoms are made of simple ones.
+"""What each atom does to the vector of one link, and how composite atoms are made of simple ones.
 
 A memoryless (block-diagonal) atom is a small product with that link's own block, so it can run inside any sweep's body
 or, vectorized, between sweeps.
@@ -25,7 +25,7 @@ def columns(m, x):
 
 
 class Memoryless(NamedTuple):
-    """`apply` and `adjoint` take the blocks named in `fields` and one link's vector; `flops` per link and (r) degrees."""
+    """`apply` and `adjoint` take the blocks named in `fields` and one link's vector; `flops(r)` are per link."""
 
     fields: tuple[str, ...]
     apply: Callable

@@ -223,7 +223,7 @@ class Bundle(eqx.Module):
         return self._named("J", self.B(frames).T @ self.phi.T @ self.H.T)
 
     def vector(self, name: str, x: Shaped[Array, " n"], space: str | Space = "joint") -> Operator:
-        """A vector under a name, as the operator from the numbers that it is; `.value` of an expression gives numbers."""
+        """A vector under a name: the operator that multiplies it by a number. `.value` of an expression is a vector."""
         where = {"joint": self.joints, "link": self.links}[space] if isinstance(space, str) else space
         x = jnp.ravel(jnp.asarray(x))
         if x.shape != (where.size,):
@@ -231,7 +231,13 @@ class Bundle(eqx.Module):
         return Operator(Atom("vector", 0, where, UNIT, (name,)), (Number(x),))
 
     def matrix(
-        self, name: str, x: Shaped[Array, "m n"], codomain: Space, domain: Space | None = None, *, symmetric: bool = False
+        self,
+        name: str,
+        x: Shaped[Array, "m n"],
+        codomain: Space,
+        domain: Space | None = None,
+        *,
+        symmetric: bool = False,
     ) -> Operator:
         """A dense matrix under a name, to stand in expressions beside the structured operators."""
         domain = codomain if domain is None else domain
@@ -288,13 +294,11 @@ def _names(frames: str | Sequence[str]) -> tuple[str, ...]:
     return (frames,) if isinstance(frames, str) else tuple(frames)
 
 
-def operators(
-    robot: Multibody, q: Shaped[Array, " nq"], prescribed: Shaped[Array, " nv"] | None = None
-) -> Bundle:
+def operators(robot: Multibody, q: Shaped[Array, " nq"], prescribed: Shaped[Array, " nv"] | None = None) -> Bundle:
     """The spatial operators of a robot at a configuration; the Riccati sweep runs once and is shared by all of them.
 
-    `prescribed` (bool, nv) makes the bundle of hybrid dynamics, where the motion of those degrees is given. A few rules of
-    rewriting hold only without armature; a traced armature (a robot that is an argument of jit) counts as some.
+    `prescribed` (bool, nv) makes the bundle of hybrid dynamics, where the motion of those degrees is given. A few rules
+    of rewriting hold only without armature; a traced armature (a robot that is an argument of jit) counts as some.
     """
     q = robot.check_q(q)
     traced = isinstance(robot.armature, jax.core.Tracer)

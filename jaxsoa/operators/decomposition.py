@@ -2,7 +2,7 @@
 
 With block-diagonal X and propagations l, r (each phi or psi), E_l and E_r their shifts to the parent:
 
-    inboard    l X r* = S + l~ S + S r~*,     S = E_l S E_r* + X              (JPL 88-11, lemma A.1; linearization A.1, A.2)
+    inboard    l X r* = S + l~ S + S r~*,     S = E_l S E_r* + X       (JPL 88-11, lemma A.1; linearization A.1, A.2)
     outboard   l* X r = S + l~* S + S r~,     S = E_l* S E_r + X, per link    (linearization A.3, lemma 4.8)
     commuted   l* X phi~* = S phi* - l* S,    S(k) = l*(p, k) S(p) phi*(p, k)^-1 + X(k)   (linearization A.4, A.5)
 
@@ -58,7 +58,9 @@ def _steps(state: State, kind: Propagation) -> Float[Array, "n 6 6"]:
     rigid = jax.vmap(translation)(state.offset)
     if kind == "phi":
         return rigid
-    return jnp.einsum("nij,njk->nik", rigid, jnp.eye(6, dtype=rigid.dtype) - jnp.einsum("nir,nrj->nij", state.G, state.H))
+    return jnp.einsum(
+        "nij,njk->nik", rigid, jnp.eye(6, dtype=rigid.dtype) - jnp.einsum("nir,nrj->nij", state.G, state.H)
+    )
 
 
 def inboard(bundle: Bundle, X: Array, left: Propagation, right: Propagation, name: str = "S") -> Operator:
@@ -109,7 +111,7 @@ def _propagation(bundle: Bundle, kind: Propagation) -> tuple[Operator, Operator]
 
 
 def decompose(bundle: Bundle, X: Operator, left: Propagation = "phi", right: Propagation = "phi") -> Decomposition:
-    """l X r* for a memoryless X of link space (lemma A.1): `decompose(o, o.M, "psi", "phi")` has P for its memoryless part."""
+    """l X r* for a memoryless X of link space; `decompose(o, o.M, "psi", "phi")` has P for its memoryless part."""
     S = inboard(bundle, blocks_of(X, bundle), left, right)
     return Decomposition(S, _propagation(bundle, left)[1] @ S, S @ _propagation(bundle, right)[1].T)
 

@@ -3,9 +3,9 @@
     x = phi w,   tau = H x + v,   E w w* = M,   E v v* = armature      (9.1-9.3; the report has no armature)
 
 is a random process that runs from the tips to the base, and the covariance of tau is the mass matrix. Then P is the
-covariance of the error of the predicted state, D that of the innovations, G the Kalman gain; I - H psi K is the whitening
-filter, and forward dynamics is its Bryson-Frazier smoother with spatial accelerations for co-states. On a tree "before" means
-outboard: the branches are independent until they meet.
+covariance of the error of the predicted state, D that of the innovations, G the Kalman gain; I - H psi K is the
+whitening filter, and forward dynamics is its Bryson-Frazier smoother with spatial accelerations for co-states. On a
+tree "before" means outboard: the branches are independent until they meet.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Smoothed(NamedTuple):
 
 
 class Covariances(NamedTuple):
-    """Blocks per link: of the predicted error P, of the updated error P+, of the co-state and of the smoothed error S."""
+    """Blocks per link: of the predicted error (P), the updated error (P+), the co-state and the smoothed error (S)."""
 
     predicted: Float[Array, "n 6 6"]
     updated: Float[Array, "n 6 6"]
@@ -120,7 +120,7 @@ class RandomModel(eqx.Module):
         return Filtered(z.reshape(n, 6), e, (z + o.G(e)).reshape(n, 6))
 
     def smooth(self, tau: Shaped[Array, " nv"]) -> Smoothed:
-        """Bryson-Frazier: lambda = psi* H* D^-1 e base to tip, x = z + P lambda (9.14-9.16; the input there is D^-1 e)."""
+        """Bryson-Frazier: lambda = psi* H* D^-1 e, x = z + P lambda (9.14-9.16, where e+ means D^-1 e)."""
         o = self.operators
         filtered = self.filter(tau)
         n = o.robot.n_links

@@ -1,4 +1,4 @@
-"""Running a program on numbers: one `scatter` or `gather` per group of sweeps, everything else in between vectorized."""
+"""Running a program on numbers: one `scatter` or `gather` per group of sweeps, the rest vectorized in between."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ class _Link:
         return self.known[i]
 
     def step(self, group: Group, carry: tuple) -> tuple[tuple, tuple]:
-        """Inward: z = sum of children + u, handed on as phi((I - G H) z + w). Outward: l = (I - G H)* phi* parent + u."""
+        """Inward: z = children + u, handed on as phi ((I - G H) z + w). Outward: l = (I - G H)* phi* parent + u."""
         sent = []
         for i, arrived in zip(group.sweeps, carry, strict=True):
             slot = self.nodes[i].info[0]

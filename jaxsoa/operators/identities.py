@@ -76,7 +76,9 @@ def _pp(o: Bundle) -> Operator:
 _J = "JPL 88-11 "
 _add("a.1", _J + "(4.6), (a.1)", lambda o: o.D, lambda o: o.H @ o.P @ o.H.T + o.armature)
 _add("a.2", _J + "(5.12), (a.2)", lambda o: o.G, lambda o: o.P @ o.H.T @ o.D.inv)
-_add("4.5", _J + "(4.5)", lambda o: o.P, lambda o: o.E_phi @ (o.P - o.P @ o.H.T @ o.D.inv @ o.H @ o.P) @ o.E_phi.T + o.M)
+_add(
+    "4.5", _J + "(4.5)", lambda o: o.P, lambda o: o.E_phi @ (o.P - o.P @ o.H.T @ o.D.inv @ o.H @ o.P) @ o.E_phi.T + o.M
+)
 _add("4.7", _J + "(4.7)", lambda o: o.Delta_psi, lambda o: o.Delta_phi - o.L @ o.H)
 _add("4.11", _J + "fact 4.1 (4.11)", _mass, lambda o: _V(o) @ o.D @ _V(o).T)
 _add("4.14", _J + "fact 4.2 (4.14)", lambda o: (_I(o) + o.H @ o.Phi @ o.L) @ (_I(o) - o.H @ o.Psi @ o.L), _I)
@@ -116,7 +118,11 @@ _add("a.42", _J + "(a.42)", lambda o: o.Phi @ o.L, lambda o: (_E(o) + o.Phi @ o.
 _add("a.43", _J + "(a.43)", lambda o: o.Psi @ o.L @ o.H @ o.Phi @ o.L, lambda o: o.Phi @ o.L @ o.H @ o.Psi @ o.L)
 _add("a.46", _J + "(a.46)", lambda o: o.psi @ o.M @ o.phi.T, lambda o: o.P + o.psi_tilde @ o.P + o.P @ o.phi_tilde.T)
 _add(
-    "a.47", _J + "(a.47)", lambda o: o.psi @ o.M @ o.psi.T, lambda o: o.P + o.psi_tilde @ o.P + o.P @ o.psi_tilde.T, "bare"
+    "a.47",
+    _J + "(a.47)",
+    lambda o: o.psi @ o.M @ o.psi.T,
+    lambda o: o.P + o.psi_tilde @ o.P + o.P @ o.psi_tilde.T,
+    "bare",
 )
 _add(
     "a.47 with armature",
@@ -128,18 +134,19 @@ _add(
     "a.48",
     _J + "(a.48)",
     lambda o: o.phi @ o.M @ o.phi.T,
-    lambda o: o.P
-    + o.phi_tilde @ o.P
-    + o.P @ o.phi_tilde.T
-    + o.phi_tilde @ o.P @ o.H.T @ o.D.inv @ o.H @ o.P @ o.phi_tilde.T,
+    lambda o: (
+        o.P + o.phi_tilde @ o.P + o.P @ o.phi_tilde.T + o.phi_tilde @ o.P @ o.H.T @ o.D.inv @ o.H @ o.P @ o.phi_tilde.T
+    ),
 )
 _add(
     "a.50",
     _J + "(a.50)",
     lambda o: (_I(o) - o.H @ o.Psi @ o.L).T @ o.D.inv @ o.H @ o.psi @ o.M @ o.phi.T,
-    lambda o: (_I(o) - o.H @ o.Psi @ o.L).T @ o.D.inv @ o.H @ o.psi_tilde @ o.P
-    + o.L.T @ o.Psi.T @ (_E(o) - o.G @ o.H).T
-    + o.G.T,
+    lambda o: (
+        (_I(o) - o.H @ o.Psi @ o.L).T @ o.D.inv @ o.H @ o.psi_tilde @ o.P
+        + o.L.T @ o.Psi.T @ (_E(o) - o.G @ o.H).T
+        + o.G.T
+    ),
 )
 _add(
     "a.51",
@@ -152,7 +159,12 @@ _add(
 
 _O = "overview "
 _add("overview 4.1", _O + "(4.1)", lambda o: o.P, lambda o: o.E_psi @ o.P @ o.E_psi.T + o.M, "bare")
-_add("overview 4.1 with armature", _O + "(4.1), noise included", lambda o: o.P, lambda o: o.E_psi @ o.P @ o.E_psi.T + _pp(o))
+_add(
+    "overview 4.1 with armature",
+    _O + "(4.1), noise included",
+    lambda o: o.P,
+    lambda o: o.E_psi @ o.P @ o.E_psi.T + _pp(o),
+)
 _add("overview 4.3", _O + "(4.3)", lambda o: o.E_psi, lambda o: o.E_phi @ (_E(o) - o.G @ o.H))
 _add("overview 4.3b", _O + "(4.3)", lambda o: o.E_psi, lambda o: o.E_phi - o.K @ o.H)
 _add("overview lemma 4.1", _O + "lemma 4.1 (4.4)", lambda o: o.Mass, lambda o: _V(o) @ o.D @ _V(o).T)
@@ -168,7 +180,9 @@ _add(
     lambda o: o.tau_bar @ o.P,
 )
 _add("overview Riccati", _O + "appendix", lambda o: o.M, lambda o: o.P - o.E_psi @ o.P @ o.E_phi.T)
-_add("overview Riccati 2", _O + "appendix", lambda o: o.M, lambda o: o.P - o.E_phi @ o.P @ o.E_phi.T + o.K @ o.D @ o.K.T)
+_add(
+    "overview Riccati 2", _O + "appendix", lambda o: o.M, lambda o: o.P - o.E_phi @ o.P @ o.E_phi.T + o.K @ o.D @ o.K.T
+)
 _add(
     "overview phi M phi*",
     _O + "appendix",
@@ -269,13 +283,16 @@ _add(
     "hybrid",
 )
 
-# --- the linearization paper: lemmas that need no derivative (those that do are in `decomposition`) ---------------------
+# --- the linearization paper (lemmas 4.6, 4.7, 4.9 and A.1-A.5 take blocks of the reader's own: see `decomposition`) ----
 
 _N = "linearization "
 _add("linearization 2.18", _N + "(2.18)", lambda o: o.E_phi @ o.phi, lambda o: o.phi @ o.E_phi)
 _add("linearization 2.18b", _N + "(2.18)", lambda o: o.E_phi @ o.phi, lambda o: o.phi_tilde)
 _add(
-    "linearization 3.6", _N + "lemma 3.2 (3.6)", lambda o: o.phi @ o.M @ o.phi.T, lambda o: o.phi @ o.R + o.R @ o.phi_tilde.T
+    "linearization 3.6",
+    _N + "lemma 3.2 (3.6)",
+    lambda o: o.phi @ o.M @ o.phi.T,
+    lambda o: o.phi @ o.R + o.R @ o.phi_tilde.T,
 )
 _add("linearization 4.2", _N + "lemma 4.2 (4.6)", _mass, lambda o: _V(o) @ o.D @ _V(o).T)
 _add("linearization 4.3", _N + "lemma 4.3 (4.7)", lambda o: _V(o).inv, _W)

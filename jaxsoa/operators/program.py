@@ -12,7 +12,7 @@ a link receives from its parent, so neither needs a step of its own.
 from __future__ import annotations
 
 import dataclasses
-from functools import cache, lru_cache
+from functools import lru_cache
 
 from jaxsoa.operators import terms as t
 from jaxsoa.operators.actions import COMPOSITE, MEMORYLESS

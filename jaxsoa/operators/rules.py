@@ -49,7 +49,10 @@ class Rule:
             if slot is None or not isinstance(data[slot], State) or not self.holds(data[slot]):
                 continue
             joints, links = _spaces(data[slot])
-            if all(_letter(token, slot, joints, links, data[slot].has_armature) == x for token, x in zip(tokens, run, strict=True)):
+            if all(
+                _letter(token, slot, joints, links, data[slot].has_armature) == x
+                for token, x in zip(tokens, run, strict=True)
+            ):
                 replacement = [
                     (c, tuple(_letter(token, slot, joints, links, data[slot].has_armature) for token in text.split()))
                     for c, text in self.result

@@ -130,7 +130,9 @@ class _Rewriter:
                 weights = {tuple(new if x == letter else x for x in word): c for word, c in before.weights.items()}
                 return factor(before._replace(weights=weights))
 
-            inside = _Rewriter(Operator(letter.term, self.data), self.rules, lambda term, f=replaced: self.wrap(f(term)))
+            inside = _Rewriter(
+                Operator(letter.term, self.data), self.rules, lambda term, f=replaced: self.wrap(f(term))
+            )
             inside.run()
             self.steps.extend(inside.steps)
             new = t.inverse(inside.term)
@@ -273,7 +275,12 @@ def _merge_filter(term: Term) -> Term:
     for k, (_, part) in enumerate(term.terms):
         if isinstance(part, t.Product) and len(part.factors) == 2 and _is_filter(part.factors[0]):
             filtered = k
-        if isinstance(part, t.Product) and len(part.factors) > 2 and _is(part.factors[0], "H") and _is(part.factors[1], "psi"):
+        if (
+            isinstance(part, t.Product)
+            and len(part.factors) > 2
+            and _is(part.factors[0], "H")
+            and _is(part.factors[1], "psi")
+        ):
             swept = k
     if filtered is None or swept is None:
         return term

@@ -150,9 +150,7 @@ def composite(state: State) -> Float[Array, "n 6 6"]:
         return R.shifted(offset), R
 
     zero = jnp.zeros((3, 3), state.offset.dtype)
-    _, R = gather(
-        state.topology.link_plan, step, SpatialInertia(zero, zero, zero), (state.rigid, state.offset)
-    )
+    _, R = gather(state.topology.link_plan, step, SpatialInertia(zero, zero, zero), (state.rigid, state.offset))
     return jax.vmap(SpatialInertia.matrix)(R)
 
 

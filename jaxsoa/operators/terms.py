@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
+from itertools import pairwise
 from typing import TypeAlias
 
 from jaxsoa.operators.spaces import Space
@@ -142,7 +143,7 @@ def product(*factors: Term) -> Term:
     flat: list[Term] = []
     for factor in factors:
         flat.extend(factor.factors if isinstance(factor, Product) else (factor,))
-    for left, right in zip(flat[:-1], flat[1:], strict=True):
+    for left, right in pairwise(flat):
         if left.domain != right.codomain:
             from jaxsoa.operators.printing import text
 

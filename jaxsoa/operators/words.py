@@ -90,8 +90,10 @@ def recognize(term: t.Sum) -> Term | None:
 
 
 def _same(a: Term, b: Term) -> bool:
-    return isinstance(a, t.Sum) and isinstance(b, t.Sum) and dict((p, c) for c, p in a.terms) == dict(
-        (p, c) for c, p in b.terms
+    return (
+        isinstance(a, t.Sum)
+        and isinstance(b, t.Sum)
+        and dict((p, c) for c, p in a.terms) == dict((p, c) for c, p in b.terms)
     )
 
 

@@ -33,7 +33,8 @@ SLOW_TREES = {
     "floating, every kind": random_tree(8, 12, floating_base=True, armature=True),
 }
 ALL_TREES = TREES | SLOW_TREES
-NAMES = [*TREES, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW_TREES)]
+# Compiling takes most of the time: in the default run one tree, the one with every kind.
+ONE = ["every kind", *(pytest.param(name, marks=pytest.mark.slow) for name in ALL_TREES if name != "every kind")]
 
 states = st.tuples(st.integers(0, 2**31), st.sampled_from([0.0, 0.1, 1.0, 5.0]))
 
@@ -94,7 +95,7 @@ def check_laws(name: str, seed: int, speed: float) -> None:
     assert found["kinetic energy"] > 0 or speed == 0
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ONE)
 def test_laws_of_mechanics(name):
     """FD after ID is the identity; M is the derivative of ID; d(energy)/dt equals power."""
 
@@ -135,10 +136,6 @@ def test_momentum_of_free_floating_trees(name):
         expected[:3] += np.sum(f_ext[:, :3] + np.cross(position, f_ext[:, 3:]), axis=0)
         expected[3:] += np.sum(f_ext[:, 3:], axis=0)
         assert_close(run(robot, q, v, f_ext)[0], expected, 1e-11, "momentum changes by gravity and f_ext")
-
-
-# Methods, and hybrid dynamics in a batch, are many programs to compile: one tree, the one with every kind.
-ONE = ["every kind", *(pytest.param(name, marks=pytest.mark.slow) for name in ALL_TREES if name != "every kind")]
 
 
 @pytest.mark.parametrize("name", ONE)

@@ -106,6 +106,7 @@ def test_second_derivatives_of_forward_dynamics_are_finite_and_right(name):
         assert_close(hessian @ direction, expected, 1e-7, "hessian = finite differences of the gradient")
 
 
+@pytest.mark.slow
 def test_derivatives_of_the_other_functions_are_finite_at_rest():
     """Kinematics, energies, momentum, operational space at q = 0, v = 0 and the identity quaternion."""
     robot = FLOATING

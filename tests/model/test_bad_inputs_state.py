@@ -67,7 +67,7 @@ def test_exchanged_q_and_v_are_named(robot, which):
         call(robot, **changes)
 
 
-@pytest.mark.parametrize("dtype", [np.int32, np.int64, np.int8, bool], ids=lambda d: f"row-29 {np.dtype(d)}")
+@pytest.mark.parametrize("dtype", [np.int32, bool], ids=lambda d: f"row-29 {np.dtype(d)}")
 @pytest.mark.parametrize("model_dtype", [np.float32, np.float64])
 def test_integers_become_the_models_floating_type(robot, dtype, model_dtype):
     robot = robot.astype(model_dtype)
@@ -114,15 +114,17 @@ def test_float64_with_x64_off_is_one_warning():
     assert "fine" in run.stdout
 
 
-def test_nan_stays_in_its_own_element_of_a_batch(robot):
-    """row-31: forward dynamics and its gradient."""
+@pytest.mark.parametrize(
+    "gradient", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["row-31 value", "row-31 gradient"]
+)
+def test_nan_stays_in_its_own_element_of_a_batch(robot, gradient):
     q = jax.vmap(robot.random)(jax.random.split(jax.random.key(0), 4))
     v = jax.random.normal(jax.random.key(1), (4, 7))
 
     def loss(q, v):
         return jnp.sum(soa.forward_dynamics(robot, q, v, jnp.ones(7)) ** 2)
 
-    f = jax.jit(jax.vmap(jax.value_and_grad(loss, argnums=(0, 1))))
+    f = jax.jit(jax.vmap(jax.value_and_grad(loss, argnums=(0, 1)) if gradient else loss))
     clean = jax.tree.leaves(f(q, v))
     for poisoned in (f(q.at[2, 7].set(jnp.nan), v), f(q, v.at[2, 0].set(jnp.nan)), f(q.at[2, 1].set(jnp.nan), v)):
         for before, after in zip(clean, jax.tree.leaves(poisoned), strict=True):

@@ -141,7 +141,7 @@ class Case:
 
 @cache
 def case(name: str) -> Case:
-    """tree: mixed joints, branches, no armature; noisy: the same with armature; chain: serial, mixed joints; hybrid: with
+    """tree: mixed joints, branches, no armature; noisy: the same with armature; chain: serial, mixed joints; hybrid:
     prescribed degrees and armature; arm: seven hinges; base: a free base with branches."""
     tree = soa.models.random_tree
     match name:

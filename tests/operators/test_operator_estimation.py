@@ -49,7 +49,11 @@ def test_filter_conditions_on_what_is_outboard(setting):
         for strict, estimate in ((True, filtered.predicted[k]), (False, filtered.updated[k])):
             seen = [i for i in range(c.robot.n_links) if support[i, k] and not (strict and i == k)]
             dofs = np.flatnonzero(np.isin(topology.dof_link, seen))
-            gain = cov_x_tau[block][:, dofs] @ np.linalg.inv(cov_tau[np.ix_(dofs, dofs)]) if len(dofs) else np.zeros((6, 0))
+            gain = (
+                cov_x_tau[block][:, dofs] @ np.linalg.inv(cov_tau[np.ix_(dofs, dofs)])
+                if len(dofs)
+                else np.zeros((6, 0))
+            )
             close(estimate, mean_x[block] + gain @ error[dofs])
     close(filtered.innovation, c.dense(c.o.whitening) @ error)
 
@@ -69,7 +73,7 @@ def test_covariances(setting):
 
 def test_whitening_and_coloring(setting):
     """Whitening maps the covariance of tau to the identity; coloring undoes it."""
-    c, model, tau, (*_, cov_tau, mean_x) = setting
+    c, model, tau, (*_, cov_tau, _) = setting
     whiten = jax.jit(lambda m, tau: m.whiten(tau))
     zero = np.asarray(whiten(model, np.zeros(c.robot.nv)))
     W = np.stack([np.asarray(whiten(model, e)) - zero for e in np.eye(c.robot.nv)], axis=1)

@@ -11,8 +11,8 @@ import jaxsoa as soa
 from jaxsoa.operators.terms import SpaceError
 
 ATOMS = (
-    "H H_a phi psi E_phi E_psi S M P D G K L R Upsilon tau_bar Delta_phi Delta_psi Phi Psi armature pi_p phi_tilde psi_tilde "
-    "identity link_identity whitening Mass"
+    "H H_a phi psi E_phi E_psi S M P D G K L R Upsilon tau_bar Delta_phi Delta_psi Phi Psi armature pi_p phi_tilde "
+    "psi_tilde identity link_identity whitening Mass"
 ).split()
 SQUARE = ("phi", "psi", "D", "M", "P", "whitening", "Mass")
 
@@ -170,7 +170,7 @@ def test_simplify_inside_jit_on_an_argument():
 
 
 def test_gradients_equal_those_of_the_dense_version():
-    """With respect to q and to the robot's leaves, through the Riccati sweep and a joint of three degrees of freedom."""
+    """With respect to q and to the robot's leaves, through the Riccati sweep, with joints of three degrees of freedom."""
     robot = soa.models.random_tree(4, 3, ["revolute", "spherical"], armature=True)
     frame = robot.frame_names[-1]
     q0 = robot.random(jax.random.key(0))

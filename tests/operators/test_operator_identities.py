@@ -70,7 +70,7 @@ def blocks(c, name):
 def test_inboard_decomposition(where, left, right):
     """Lemma A.1 of JPL 88-11, (A.1)-(A.2) of the linearization paper, on trees."""
     c = case(where)
-    X, op = blocks(c, "X")
+    _, op = blocks(c, "X")
     parts = soa.decomposition.decompose(c.o, op, left, right)
     l, r = c.dense.atoms[left], c.dense.atoms[right]
     whole = l @ c.dense(op) @ r.T

@@ -50,7 +50,15 @@ def test_transpose_matrix_and_general_solves():
 def test_forms_that_are_seen_to_be_positive():
     o = case("arm").o
     J = o.J("tip")
-    positive = (o.Mass, o.Mass.inv, o.D, J @ o.Mass.inv @ J.T, o.H @ o.phi @ o.M @ o.phi.T @ o.H.T, J @ J.T, o.Mass + o.D)
+    positive = (
+        o.Mass,
+        o.Mass.inv,
+        o.D,
+        J @ o.Mass.inv @ J.T,
+        o.H @ o.phi @ o.M @ o.phi.T @ o.H.T,
+        J @ J.T,
+        o.Mass + o.D,
+    )
     assert all(lx.is_positive_semidefinite(op.to_lineax()) for op in positive)
     for op in (o.phi @ o.psi, o.phi, o.Mass - o.D, -o.D):
         assert not lx.is_positive_semidefinite(op.to_lineax())

@@ -127,7 +127,11 @@ def test_derived_forward_dynamics_runs():
         bias = vel.bias + jnp.where(roots[:, None], up, 0)
         gyroscopic = bias_forces(link_inertias(robot, kin.rotation), vel.angular, None)
         o = soa.operators(robot, q)
-        T, a, b = o.vector("T", tau - dissipation(robot, v)), o.vector("a", bias, "link"), o.vector("b", gyroscopic, "link")
+        T, a, b = (
+            o.vector("T", tau - dissipation(robot, v)),
+            o.vector("a", bias, "link"),
+            o.vector("b", gyroscopic, "link"),
+        )
         unknown = o.vector("x", jnp.zeros_like(tau))
         right = o.H @ o.phi @ (o.M @ o.phi.T @ (o.H.T @ unknown + a) + b) + o.armature @ unknown
         derived = soa.simplify(soa.solve_for(unknown, T, right).result)
@@ -178,7 +182,7 @@ def test_closed_chain_dynamics_is_derived():
 
 
 def test_solving_needs_a_linear_equation():
-    c, o = case("arm"), case("arm").o
+    o = case("arm").o
     T, x = o.vector("T", np.ones(7)), o.vector("x", np.ones(7))
     with pytest.raises(ValueError, match="not linear in x"):
         soa.solve_for(x, T, o.Mass @ T)
