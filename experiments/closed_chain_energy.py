@@ -1,5 +1,8 @@
 """Do closed chains conserve energy? Four-bar, five-bar, Stewart platform and a two-arm grasp, let go under gravity.
 
+The platform's legs and the grasping arms' joints are sprung (conservative too), so that they swing for ever instead of
+falling out of their workspace.
+
 Integrator: the classical Runge-Kutta method of fourth order with a fixed step, then one projection onto the
 constraints (positions by Newton, velocities by the kinetic metric). Prints the largest relative drift of the total
 energy (against the largest kinetic energy reached) and the largest constraint error.
@@ -55,15 +58,24 @@ def _report(simulate, start, steps: int) -> Run:
     return Run(*(float(x) for x in (drift, jnp.max(position), jnp.max(velocity), swing)), took)
 
 
-def mechanism_run(mechanism: cc.mechanisms.Mechanism, seconds: float, dt: float) -> Run:
-    """A tree with loops, from rest in the closed configuration, falling."""
+def mechanism_run(mechanism: cc.mechanisms.Mechanism, seconds: float, dt: float, springs: dict | None = None) -> Run:
+    """A tree with loops, from rest in the closed configuration, falling. `springs`: stiffness of sliders, by name."""
     robot, loops, guess = mechanism
     q = jax.jit(lambda q: cc.close_loops(robot, loops, q))(guess)
     still = jnp.zeros(robot.nv)
+    rest, start = q, q
+    names = list(springs or {})
+    at_q = jnp.array([robot.q_index(n).start for n in names], int)
+    at_v = jnp.array([robot.v_index(n).start for n in names], int)
+    stiffness = jnp.array([(springs or {})[n] for n in names])
 
     def derivative(x):
         q, v = x
-        return v, cc.loop_forward_dynamics(robot, loops, q, v, still).a
+        tau = still.at[at_v].set(-stiffness * (q - rest)[at_q])
+        return v, cc.loop_forward_dynamics(robot, loops, q, v, tau).a
+
+    def potential(q):
+        return soa.potential_energy(robot, q) + jnp.sum(stiffness * (q - rest)[at_q] ** 2) / 2
 
     def move(x, dx):
         return robot.integrate(x[0], dx[0]), x[1] + dx[1]
@@ -71,21 +83,20 @@ def mechanism_run(mechanism: cc.mechanisms.Mechanism, seconds: float, dt: float)
     def step(x, _):
         q, v = cc.project(robot, loops, *runge_kutta(derivative, move, x, dt), iterations=1)
         errors = jnp.abs(cc.loop_errors(robot, loops, q)), jnp.abs(cc.loop_jacobian(robot, loops, q) @ v)
-        out = soa.kinetic_energy(robot, q, v), soa.potential_energy(robot, q), *(jnp.max(e) for e in errors)
+        out = soa.kinetic_energy(robot, q, v), potential(q), *(jnp.max(e) for e in errors)
         return (q, v), out
 
-    return _report(lambda x, steps: jax.lax.scan(step, x, None, length=steps)[1], (q, still), round(seconds / dt))
+    return _report(lambda x, steps: jax.lax.scan(step, x, None, length=steps)[1], (start, still), round(seconds / dt))
 
 
-def _turned(R, w):
+def turned(R, w):
     """R turned by the rotation vector w (world axes)."""
     angle = jnp.sqrt(jnp.sum(w * w) + 1e-300)
-    K = jnp.cross(jnp.eye(3), w / angle)  # minus the cross-product matrix
-    K = -K
+    K = jnp.cross(jnp.eye(3), w / angle)  # the matrix of w x
     return (jnp.eye(3) + jnp.sin(angle) * K + (1 - jnp.cos(angle)) * K @ K) @ R
 
 
-def grasp_run(grasp: cc.mechanisms.Grasp, seconds: float, dt: float) -> Run:
+def grasp_run(grasp: cc.mechanisms.Grasp, seconds: float, dt: float, stiffness: float = 40.0) -> Run:
     """Arms and the object they hold, from rest, falling. The object's pose and velocity are part of the state."""
     system, q0, (R0, p0) = grasp
     still = tuple(jnp.zeros(arm.robot.nv) for arm in system.arms)
@@ -94,8 +105,9 @@ def grasp_run(grasp: cc.mechanisms.Grasp, seconds: float, dt: float) -> Run:
     # State: (q, v, turn, p, V), the turn a rotation vector from the step's first orientation.
     def derivative(x, R):
         q, v, turn, p, V = x
-        s = cc.grasp_forward_dynamics(system, q, v, still, (_turned(R, turn), p), object_velocity=V)
-        return v, s.a, _turn_rate(turn, V[:3]), V[3:], s.object_acceleration
+        tau = tuple(stiffness * (rest - x) for rest, x in zip(q0, q, strict=True))
+        s = cc.grasp_forward_dynamics(system, q, v, tau, (turned(R, turn), p), object_velocity=V)
+        return v, s.a, turn_rate(turn, V[:3]), V[3:], s.object_acceleration
 
     def move(x, dx):
         q = tuple(arm.robot.integrate(a, b) for arm, a, b in zip(system.arms, x[0], dx[0], strict=True))
@@ -108,13 +120,14 @@ def grasp_run(grasp: cc.mechanisms.Grasp, seconds: float, dt: float) -> Run:
         kinetic += sum(soa.kinetic_energy(a.robot, x, y) for a, x, y in zip(system.arms, q, v, strict=True))
         potential = -system.body.mass * system.gravity @ center
         potential += sum(soa.potential_energy(a.robot, x) for a, x in zip(system.arms, q, strict=True))
+        potential += sum(stiffness * jnp.sum((x - rest) ** 2) / 2 for rest, x in zip(q0, q, strict=True))
         return kinetic, potential
 
     def step(x, _):
         q, v, R, p, V = x
         start = (q, v, jnp.zeros(3), p, V)
         q, v, turn, p, V = runge_kutta(lambda x: derivative(x, R), move, start, dt)
-        R = _turned(R, turn)
+        R = turned(R, turn)
         q, v = cc.project_grasp(system, q, v, (R, p), V, rotations, iterations=1)
         state = cc.grasp_state(system, q, v, (R, p), object_velocity=V)
         errors = jnp.max(jnp.abs(state.position_error)), jnp.max(jnp.abs(state.velocity_error))
@@ -124,16 +137,18 @@ def grasp_run(grasp: cc.mechanisms.Grasp, seconds: float, dt: float) -> Run:
     return _report(lambda x, steps: jax.lax.scan(step, x, None, length=steps)[1], x, round(seconds / dt))
 
 
-def _turn_rate(turn, w):
+def turn_rate(turn, w):
     """Rate of a rotation vector at angular velocity w: its series, exact enough within one step."""
     cross = jnp.cross(turn, w)
     return w - cross / 2 + jnp.cross(turn, cross) / 12
 
 
+LEG_SPRINGS = {f"leg{k}": 1000.0 + 200 * k for k in range(6)}  # N/m, unequal so that the platform also tilts
+
 RUNS = {
     "four-bar": lambda t, dt: mechanism_run(cc.mechanisms.four_bar(), t, dt),
     "five-bar": lambda t, dt: mechanism_run(cc.mechanisms.five_bar(), t, dt),
-    "stewart": lambda t, dt: mechanism_run(cc.mechanisms.stewart(), t, dt),
+    "stewart": lambda t, dt: mechanism_run(cc.mechanisms.stewart(), t, dt, LEG_SPRINGS),
     "grasp": lambda t, dt: grasp_run(cc.mechanisms.two_arm_grasp(), t, dt),
 }
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from functools import partial
 
 import jax
 
@@ -40,7 +41,7 @@ compiled = {}
 for _ in range(3):
     for (n, method), (robot, state) in cases.items():
         jax.clear_caches()
-        function = jax.jit(lambda robot, q, v, tau, method=method: soa.forward_dynamics(robot, q, v, tau, method=method))
+        function = jax.jit(partial(soa.forward_dynamics, method=method))
         start = time.perf_counter()
         compiled[n, method] = function.lower(robot, *state).compile()
         compile_time[n, method] = min(compile_time[n, method], time.perf_counter() - start)

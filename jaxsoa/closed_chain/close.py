@@ -14,7 +14,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int, Shaped
 
-from jaxsoa.closed_chain.algebra import complement, is_concrete, pseudo_inverse, turned
+from jaxsoa.closed_chain.algebra import complement, pseudo_inverse, turned
 from jaxsoa.closed_chain.constraints import Constraint, rotation_error
 from jaxsoa.closed_chain.grasp import GraspSystem, Pose, check_pose, tip
 from jaxsoa.closed_chain.loops import check_loops, loop_rows
@@ -126,13 +126,6 @@ class ClosedGrasp(NamedTuple):
     error: Float[Array, " l"]
 
 
-def contact_turns(axes: Array) -> int:
-    """Independent rotations among a contact's free axes."""
-    if is_concrete(axes):
-        return int(np.linalg.matrix_rank(np.asarray(axes[:, :3]))) if axes.shape[0] else 0
-    return min(3, axes.shape[0])
-
-
 def grasp_residual(robot: Multibody, frame: str, q, v, R, p, point, free, target, turns: int):
     """Error and Jacobian of one arm's grasp: the frame seen from the contact point, in the object's axes."""
     at = tip(robot, frame, q, v)
@@ -166,7 +159,7 @@ def close_grasp(
     found = []
     for arm, qi, target in zip(system.arms, q, rotations, strict=True):
         robot, free = arm.robot, arm.contact.axes
-        turns = contact_turns(free)
+        turns = arm.contact.turns
         still = jnp.zeros(robot.nv, qi.dtype)
 
         def residual(q, robot=robot, arm=arm, free=free, target=target, turns=turns, still=still):

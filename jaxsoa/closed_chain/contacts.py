@@ -27,6 +27,7 @@ class Contact(eqx.Module):
     friction: Float[Array, ""] | None = None
     torsion: Float[Array, ""] | None = None
     slides: bool = eqx.field(static=True, default=False)
+    turns: int = eqx.field(static=True, default=0)  # independent rotations among the axes
 
     @property
     def freedom(self) -> int:
@@ -84,7 +85,7 @@ class Hinge(Contact):
     """One free rotation, about `axis` (object axes): a revolute pair, or an edge contact with friction (case 1)."""
 
     def __init__(self, axis, *, normal=None, friction=None):
-        self.axes = _turning(_unit("The axis of a hinge contact", axis)[None])
+        self.axes, self.turns = _turning(_unit("The axis of a hinge contact", axis)[None]), 1
         self.normal = None if normal is None else _unit("The normal of a contact", normal)
         self.friction = _coefficient("friction", friction)
 
@@ -94,7 +95,7 @@ class SoftFinger(Contact):
 
     def __init__(self, normal, *, friction=None, torsion=None):
         self.normal = _unit("The normal of a soft finger", normal)
-        self.axes = _turning(tangents(self.normal))
+        self.axes, self.turns = _turning(tangents(self.normal)), 2
         self.friction = _coefficient("friction", friction)
         self.torsion = _coefficient("torsion", torsion)
 
@@ -103,7 +104,7 @@ class Point(Contact):
     """All rotations free: a ball in its socket, or a point contact with friction (case 2)."""
 
     def __init__(self, *, normal=None, friction=None):
-        self.axes = jnp.eye(3, 6)
+        self.axes, self.turns = jnp.eye(3, 6), 3
         self.normal = None if normal is None else _unit("The normal of a contact", normal)
         self.friction = _coefficient("friction", friction)
 
@@ -127,6 +128,8 @@ class Custom(Contact):
             )
         self.slides = axes.shape[1] == 6
         self.axes = axes if self.slides else _turning(axes)
+        known = is_concrete(axes)
+        self.turns = int(np.linalg.matrix_rank(np.asarray(axes)[:, :3])) if known else min(3, axes.shape[0])
         self.normal = None if normal is None else _unit("The normal of a contact", normal)
         self.friction = _coefficient("friction", friction)
         self.torsion = _coefficient("torsion", torsion)

@@ -17,7 +17,7 @@ from jax import lax
 from jaxtyping import Array, Float, Shaped
 
 from jaxsoa.closed_chain.algebra import complement, motion_shift, turned
-from jaxsoa.closed_chain.close import contact_turns, grasp_residual
+from jaxsoa.closed_chain.close import grasp_residual
 from jaxsoa.closed_chain.constraints import Constraint
 from jaxsoa.closed_chain.grasp import GraspSystem, Pose, check_pose, tip
 from jaxsoa.closed_chain.loops import check_loops, cut, loop_rows
@@ -96,7 +96,7 @@ def project_grasp(
     positions, velocities = [], []
     for arm, qi, vi, target in zip(system.arms, q, v, rotations, strict=True):
         robot, free = arm.robot, arm.contact.axes
-        turns = contact_turns(free)
+        turns = arm.contact.turns
 
         def response(q, v, robot=robot, arm=arm, free=free, target=target, turns=turns):
             e, J = grasp_residual(robot, arm.frame, q, v, R, p, arm.point, free, target, turns)

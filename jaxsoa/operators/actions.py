@@ -16,11 +16,15 @@ from jaxsoa.dynamics.articulated import carry_force, carry_motion
 
 def rows(m, x):
     """m x as a broadcast product."""
+    if m.shape[-1] == 1:
+        return m[:, 0] * x[0]
     return jnp.sum(m * x, axis=-1)
 
 
 def columns(m, x):
     """m* x."""
+    if m.shape[0] == 1:
+        return m[0] * x[0]
     return jnp.sum(m * x[:, None], axis=0)
 
 

@@ -9,6 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Shaped
 
 from jaxsoa.model.multibody import Multibody
@@ -301,7 +302,7 @@ def operators(robot: Multibody, q: Shaped[Array, " nq"], prescribed: Shaped[Arra
     of rewriting hold only without armature; a traced armature (a robot that is an argument of jit) counts as some.
     """
     q = robot.check_q(q)
-    traced = isinstance(robot.armature, jax.core.Tracer)
+    traced = isinstance(robot.armature, Tracer)
     has_armature = prescribed is not None or traced or bool(np.any(np.asarray(robot.armature)))
     if prescribed is not None:
         prescribed = jnp.asarray(prescribed)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numbers
 from functools import partial
-from typing import Any
+from typing import Any, overload
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, ArrayLike, Float
 
 from jaxsoa.operators import evaluate, printing, terms
 from jaxsoa.operators.program import compile_program
@@ -65,6 +65,12 @@ class Operator(eqx.Module):
     def inv(self) -> Operator:
         """The inverse. Known ones (phi, psi, D, the mass matrix ...) cost O(N); others fall back to a dense solve."""
         return Operator(terms.inverse(self.term), self.data)
+
+    @overload
+    def __matmul__(self, other: Operator) -> Operator: ...
+
+    @overload
+    def __matmul__(self, other: ArrayLike) -> Array: ...
 
     def __matmul__(self, other):
         if isinstance(other, Operator):

@@ -283,7 +283,7 @@ _add(
     "hybrid",
 )
 
-# --- the linearization paper (lemmas 4.6, 4.7, 4.9 and A.1-A.5 take blocks of the reader's own: see `decomposition`) ----
+# --- the linearization paper (lemmas 4.6, 4.7, 4.9 and A.1-A.5 take blocks of one's own: see `decomposition`) ---------
 
 _N = "linearization "
 _add("linearization 2.18", _N + "(2.18)", lambda o: o.E_phi @ o.phi, lambda o: o.phi @ o.E_phi)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from jaxsoa.operators import terms as t
 from jaxsoa.operators.expression import Operator, merge, trim
@@ -121,23 +122,12 @@ class _Rewriter:
     def _inner_inverses(self) -> None:
         """What stands inside an inverse that the algebra has no rule for is simplified on its own."""
         for letter in dict.fromkeys(x for word in self.words.weights for x in word):
-            if not (isinstance(letter, t.Inverse) and isinstance(letter.term, t.Sum)):
-                continue
-            before = self.words
-
-            def replaced(inner: Term, letter=letter, before=before) -> Term:
-                new = t.inverse(inner)
-                weights = {tuple(new if x == letter else x for x in word): c for word, c in before.weights.items()}
-                return factor(before._replace(weights=weights))
-
-            inside = _Rewriter(
-                Operator(letter.term, self.data), self.rules, lambda term, f=replaced: self.wrap(f(term))
-            )
-            inside.run()
-            self.steps.extend(inside.steps)
-            new = t.inverse(inside.term)
-            weights = {tuple(new if x == letter else x for x in word): c for word, c in self.words.weights.items()}
-            self.words = self.words._replace(weights=weights)
+            if isinstance(letter, t.Inverse) and isinstance(letter.term, t.Sum):
+                wrap = partial(_with_inverse_of, self.words, letter, self.wrap)
+                inside = _Rewriter(Operator(letter.term, self.data), self.rules, wrap)
+                inside.run()
+                self.steps.extend(inside.steps)
+                self.words = _exchanged(self.words, letter, t.inverse(inside.term))
 
     def _definitions(self) -> bool:
         """Names other than the mass matrix and the filter are written out."""
@@ -211,6 +201,15 @@ _OMEGA = Rule(
     ((1, "Upsilon"),),
     condition="frames on one link",
 )
+
+
+def _exchanged(words: Words, old: Term, new: Term) -> Words:
+    return words._replace(weights={tuple(new if x == old else x for x in w): c for w, c in words.weights.items()})
+
+
+def _with_inverse_of(words: Words, letter: Term, wrap: Callable[[Term], Term], inner: Term) -> Term:
+    """The whole expression with another expression inside one of its inverses."""
+    return wrap(factor(_exchanged(words, letter, t.inverse(inner))))
 
 
 def _frames(letter: Term) -> tuple[int, ...] | None:

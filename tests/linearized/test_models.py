@@ -12,9 +12,13 @@ import jaxsoa as soa
 from jaxsoa.linearized.conventional import conventional_linearization, conventional_perturbation
 from jaxsoa.linearized.forward import by_parts
 
-KINDS = ("revolute", "prismatic", "helical", "universal", "cylindrical", "planar", "spherical", "free")
 ROBOTS = {
     "chain": lambda: soa.models.chain(5),
+    "mixed": lambda: soa.models.random_tree(
+        8, 3, kinds=["universal", "spherical", "helical"], shape="chain", armature=True, damping=True, friction=True
+    ),
+}
+SLOW_ROBOTS = {
     "sliding chain": lambda: soa.models.random_tree(2, 4, kinds=["prismatic", "helical", "revolute"], shape="chain"),
     "ordered joints": lambda: soa.models.random_tree(
         4, 3, kinds=["universal", "planar", "cylindrical"], shape="chain", armature=True, damping=True, friction=True
@@ -22,8 +26,6 @@ ROBOTS = {
     "body-rate joints": lambda: soa.models.random_tree(
         5, 3, kinds=["spherical", "free"], shape="chain", armature=True, damping=True
     ),
-}
-SLOW_ROBOTS = {
     "tree of all kinds": lambda: soa.models.random_tree(3, 10, armature=True, damping=True, friction=True),
     "floating tree": lambda: soa.models.random_tree(7, 8, kinds=["revolute"], floating_base=True, armature=True),
 }
@@ -103,10 +105,10 @@ def test_perturbations_are_directional_derivatives(make):
     assert_close(jax.jit(conventional_perturbation)(*arguments), expected, 1e-10, "Algorithm 3")
 
 
-@pytest.mark.parametrize("name", ["ordered joints", "body-rate joints"])
-def test_central_differences_on_the_manifold(name):
+@pytest.mark.parametrize("make", [ROBOTS["mixed"], pytest.param(SLOW_ROBOTS["body-rate joints"], marks=pytest.mark.slow)])
+def test_central_differences_on_the_manifold(make):
     """Independent of automatic differentiation. The step 1e-5 leaves errors of order 1e-10; 1e-8 is the bound."""
-    robot = ROBOTS[name]()
+    robot = make()
     q, v, tau, f_ext = (x[0] for x in random_states(robot, 5, 1))
     linear = jax.jit(soa.linearize_forward_dynamics)(robot, q, v, tau, f_ext)
     h = 1e-5

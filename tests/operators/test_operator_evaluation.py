@@ -170,7 +170,7 @@ def test_simplify_inside_jit_on_an_argument():
 
 
 def test_gradients_equal_those_of_the_dense_version():
-    """With respect to q and to the robot's leaves, through the Riccati sweep, with joints of three degrees of freedom."""
+    """With respect to q and to the robot's leaves, through the Riccati sweep and joints of three degrees of freedom."""
     robot = soa.models.random_tree(4, 3, ["revolute", "spherical"], armature=True)
     frame = robot.frame_names[-1]
     q0 = robot.random(jax.random.key(0))
