@@ -54,6 +54,11 @@ def wanted_path(start, t, seconds):
     return at(t), velocity(t), jax.jacfwd(velocity)(t)
 
 
+def rotation_vector(E):
+    """Of a small rotation."""
+    return jnp.array([E[2, 1] - E[1, 2], E[0, 2] - E[2, 0], E[1, 0] - E[0, 1]]) / 2
+
+
 def simulate(seconds: float = 4.0, dt: float = 2e-3, squeeze: float = 40.0) -> Trace:
     system, q0, (R0, p0) = grasp()
     still = tuple(jnp.zeros(arm.robot.nv) for arm in system.arms)
@@ -62,15 +67,17 @@ def simulate(seconds: float = 4.0, dt: float = 2e-3, squeeze: float = 40.0) -> T
     def control(q, v, R, p, V, t):
         """Torques that make the box follow the path without turning."""
         at, velocity, acceleration = wanted_path(p0, t, seconds)
-        E = R0 @ R.T
-        tilt = jnp.array([E[2, 1] - E[1, 2], E[0, 2] - E[2, 0], E[1, 0] - E[0, 1]]) / 2
+        tilt = rotation_vector(R0 @ R.T)
         linear = acceleration + 100 * (at - p) + 20 * (velocity - V[3:])
         alpha = jnp.concatenate([100 * tilt - 20 * V[:3], linear])
         a = []
-        for arm, x, u, rest in zip(system.arms, q, v, q0, strict=True):
+        for arm, x, u, rest, target in zip(system.arms, q, v, q0, rotations, strict=True):
             J = soa.jacobian(arm.robot, x, arm.frame)
             r, w = R @ arm.point, V[:3]
             tip = alpha.at[3:].add(jnp.cross(alpha[:3], r) + jnp.cross(w, jnp.cross(w, r)))
+            # Soft fingers may roll on the box; they are steered back to where they took hold.
+            roll = rotation_vector(R @ target @ soa.frame_pose(arm.robot, x, arm.frame)[0].T)
+            tip = tip.at[:3].add(100 * roll + 20 * (w - (J @ u)[:3]))
             tip = tip - soa.jacobian_bias(arm.robot, x, u, arm.frame)
             # The seventh joint is spare: it holds the posture.
             idle = 20 * (rest - x) - 10 * u

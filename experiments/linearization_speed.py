@@ -82,7 +82,8 @@ contenders = {
 }
 if not options.no_frax and not floating:  # frax moves a base by six plain joints, so its columns mean something else
     frax_robot = frax.Robot(urdf)
-    contenders["jacfwd of frax's forward dynamics"] = jacobians(lambda q, v, t: frax_robot.forward_dynamics(q, v, t, None))
+    by_frax = jacobians(lambda q, v, tau: frax_robot.forward_dynamics(q, v, tau, None))
+    contenders["jacfwd of frax's forward dynamics"] = by_frax
 if not options.no_frax and floating:
     frax_robot = frax.Robot(os.path.join(assets, "unitree_g1", "floating_g1_29dof_rev_1_0.urdf"))
 

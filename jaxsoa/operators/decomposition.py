@@ -58,9 +58,8 @@ def _steps(state: State, kind: Propagation) -> Float[Array, "n 6 6"]:
     rigid = jax.vmap(translation)(state.offset)
     if kind == "phi":
         return rigid
-    return jnp.einsum(
-        "nij,njk->nik", rigid, jnp.eye(6, dtype=rigid.dtype) - jnp.einsum("nir,nrj->nij", state.G, state.H)
-    )
+    GH = jnp.einsum("nir,nrj->nij", state.blocks("G"), state.blocks("H"))
+    return jnp.einsum("nij,njk->nik", rigid, jnp.eye(6, dtype=rigid.dtype) - GH)
 
 
 def inboard(bundle: Bundle, X: Array, left: Propagation, right: Propagation, name: str = "S") -> Operator:

@@ -20,7 +20,7 @@ from jaxtyping import Array, Float, Shaped
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.operators.bundle import Bundle, operators
 from jaxsoa.operators.decomposition import blocks_of
-from jaxsoa.operators.spaces import pack, unpack
+from jaxsoa.operators.spaces import pack, unpack, with_degrees
 
 TABLE_6_1 = {
     "states": "spatial forces",
@@ -94,16 +94,16 @@ class RandomModel(eqx.Module):
         """D^-1/2 (I - H psi K) (tau - H phi bias): unit white noise if tau came from this model."""
         e = self.filter(tau).innovation
         o = self.operators
-        root = jnp.linalg.cholesky(o.state.D)  # per joint
-        per_joint = pack(o.joints, e)
+        root = jnp.linalg.cholesky(o.state.blocks("D"))  # per joint
+        per_joint = jax.vmap(with_degrees)(pack(o.joints, e))
         white = jax.vmap(lambda L, e: jax.scipy.linalg.solve_triangular(L, e, lower=True))(root, per_joint)
         return unpack(o.joints, white)
 
     def color(self, white: Shaped[Array, " nv"]) -> Float[Array, " nv"]:
         """(I + H phi K) D^1/2 white (+ the mean): the innovations representation; the reverse of `whiten`."""
         o = self.operators
-        root = jnp.linalg.cholesky(o.state.D)
-        e = unpack(o.joints, jnp.einsum("nij,nj->ni", root, pack(o.joints, white)))
+        root = jnp.linalg.cholesky(o.state.blocks("D"))
+        e = unpack(o.joints, jnp.einsum("nij,nj->ni", root, jax.vmap(with_degrees)(pack(o.joints, white))))
         return e + (o.H @ o.phi @ o.K)(e) + self._mean()
 
     def _mean(self) -> Array:

@@ -13,7 +13,8 @@ from jaxsoa.dynamics.articulated import carry_force, carry_motion
 from jaxsoa.operators.actions import apply_memoryless, columns, fields_of, rows, update, update_adjoint
 from jaxsoa.operators.program import Program, compile_program
 from jaxsoa.operators.schedule import Group, Node
-from jaxsoa.operators.spaces import pack, unpack
+from jaxsoa.operators.spaces import compact, pack, unpack, with_degrees
+from jaxsoa.operators.state import full_block
 from jaxsoa.operators.terms import Term
 from jaxsoa.sweeps import gather, scatter
 
@@ -51,9 +52,13 @@ class _Run:
         match node.kind:
             case "memoryless":
                 slot, name, adjoint, inverse = node.info
-                blocks = tuple(self.field(slot, f) for f in fields_of(name, inverse))
-                each = jax.vmap(lambda blocks, x: apply_memoryless(name, adjoint, inverse, blocks, x))
-                return each(blocks, self.value(node.inputs[0]))
+                fields = fields_of(name, inverse)
+
+                def each(blocks, x):
+                    full = tuple(full_block(f, block) for f, block in zip(fields, blocks, strict=True))
+                    return _laid_out(node, apply_memoryless(name, adjoint, inverse, full, with_degrees(x)))
+
+                return jax.vmap(each)(tuple(self.field(slot, f) for f in fields), self.value(node.inputs[0]))
             case "sum":
                 return _combine(node.info, [self.value(i) for i in node.inputs])
             case "zero":
@@ -133,8 +138,8 @@ class _Run:
         zero = tuple(jnp.zeros(6, self.dtype) for _ in group.sweeps)
 
         def body(carry, x):
-            block = dict(zip(keys, x[0], strict=True))
-            known = dict(zip(group.reads, x[1], strict=True))
+            block = {key: full_block(key[1], value) for key, value in zip(keys, x[0], strict=True)}
+            known = {i: with_degrees(value) for i, value in zip(group.reads, x[1], strict=True)}
             return _Link(self.nodes, block, known).step(group, carry)
 
         if group.outward:
@@ -196,7 +201,7 @@ class _Link:
             else:
                 out = self._inward(i, self.nodes[i], received)
                 sent.append(carry_force(offset, out))
-        return tuple(sent), tuple(self.value(i) for i in group.results)
+        return tuple(sent), tuple(_laid_out(self.nodes[i], self.value(i)) for i in group.results)
 
     def _outward(self, node: Node, received: Array) -> Array:
         slot, name = node.info[:2]
@@ -220,6 +225,11 @@ class _Link:
                 return state + rows(G, self.value(self.nodes[handed].inputs[0]) - rows(H, state))
             state = update(H, G, state)
         return state if handed is None else state + self.value(handed)
+
+
+def _laid_out(node: Node, x: Array) -> Array:
+    """One link's value as it is stored."""
+    return x[0] if compact(node.space) else x
 
 
 def _combine(coefficients: tuple[float, ...], values: list[Array]) -> Array:

@@ -2,7 +2,8 @@
 
 A vector of *joint* space has nv entries, of *link* space 6 per link (angular first), of *tip* space 6 per frame. Inside
 an evaluation a joint vector is laid out per link as (n_links, r), r the most degrees of freedom of any joint, padded
-with zeros: so a sweep can slice every space link by link.
+with zeros: so a sweep can slice every space link by link. Where r = 1 the axis is left out, because under `jax.vmap` an
+axis of length one costs transpositions; `with_degrees` puts it back for one link.
 """
 
 from __future__ import annotations
@@ -78,11 +79,21 @@ def _joint_positions(topology: Topology) -> np.ndarray:
 
 
 def per_dof_to_links(topology: Topology, x: Array) -> Array:
-    """(nv, ...) to (n, r, ...), zeros on padding."""
+    """(nv, ...) to (n, r, ...), zeros on padding; as it is, (n, ...), where every joint has one degree of freedom."""
     if topology.single_dof:
-        return x[:, None]
+        return x
     index, mask = joint_layout(topology)
     return jnp.where(mask.reshape(*mask.shape, *(1,) * (x.ndim - 1)), x[index], 0)
+
+
+def compact(space: Space) -> bool:
+    """Whether the space's vectors are laid out without the axis of degrees of freedom."""
+    return space.kind == "joint" and space.topology is not None and space.topology.single_dof
+
+
+def with_degrees(x: Array) -> Array:
+    """One link's part of a vector, as a vector in any case."""
+    return x[None] if x.ndim == 0 else x
 
 
 def pack(space: Space, x: Array) -> Array:

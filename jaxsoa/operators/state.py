@@ -24,7 +24,10 @@ from jaxsoa.sweeps import gather, scatter
 
 
 class State(eqx.Module):
-    """What the atoms H, phi, M, P, D, G, psi ... of one robot at one configuration read. n links, r padded degrees."""
+    """What the atoms H, phi, M, P, D, G, psi ... of one robot at one configuration read. n links, r padded degrees.
+
+    Axes of r are left out where every joint has one degree of freedom; `blocks` has them in any case.
+    """
 
     topology: Topology = eqx.field(static=True)
     has_armature: bool = eqx.field(static=True)
@@ -32,20 +35,38 @@ class State(eqx.Module):
     rotation: Float[Array, "n 3 3"]
     position: Float[Array, "n 3"]
     rigid: RigidInertia  # M
-    H: Float[Array, "n r 6"]
-    H_a: Float[Array, "n r 6"]  # rows of prescribed degrees; zero when there are none
-    A: Float[Array, "n r"]  # armature (one where prescribed)
-    prescribed: Float[Array, "n r"]  # one where prescribed
+    H: Float[Array, "n *r 6"]
+    H_a: Float[Array, "n *r 6"]  # rows of prescribed degrees; zero when there are none
+    A: Float[Array, "n *r"]  # armature (one where prescribed)
+    prescribed: Float[Array, "n *r"]  # one where prescribed
     inertia: SpatialInertia  # P
-    G: Float[Array, "n 6 r"]
-    D: Float[Array, "n r r"]
-    D_inverse: Float[Array, "n r r"]
+    G: Float[Array, "n 6 *r"]
+    D: Float[Array, "n *r_r"]
+    D_inverse: Float[Array, "n *r_r"]
 
     def field(self, name: str):
         """Per-link arrays by name; the rarer ones are computed when asked for."""
         if name in ("offset", "rigid", "H", "H_a", "A", "prescribed", "inertia", "G", "D", "D_inverse"):
             return getattr(self, name)
         return _RARE[name](self)
+
+    def blocks(self, name: str) -> Array:
+        """`field` with all axes: (n, rows, columns), or (n, r) for diagonal ones."""
+        return jax.vmap(lambda x: full_block(name, x))(self.field(name))
+
+
+def full_block(name: str, x):
+    """One link's block with its axes of degrees of freedom, which are left out where there is one."""
+    match name:
+        case "H" | "H_a" | "value":
+            return x[None, :] if x.ndim == 1 else x
+        case "G":
+            return x[:, None] if x.ndim == 1 else x
+        case "D" | "D_inverse":
+            return x[None, None] if x.ndim == 0 else x
+        case "A" | "A_inverse" | "prescribed" | "free":
+            return x[None] if x.ndim == 0 else x
+    return x
 
 
 class Frames(eqx.Module):
@@ -86,7 +107,7 @@ def build_state(robot: Multibody, q: Array, has_armature: bool, prescribed: Arra
         H, H_a = H_full * (1 - held)[..., None], H_full * held[..., None]
         A = A * (1 - held) + held
     if topology.single_dof:
-        D, D_inverse, G = body.pivot[:, None, None], 1 / body.pivot[:, None, None], body.gain[:, :, None]
+        D, D_inverse, G = body.pivot, 1 / body.pivot, body.gain
     else:
         D, D_inverse, G = _link_factors(topology, P, H, A)
     return State(
@@ -138,7 +159,8 @@ def upsilon(state: State) -> Float[Array, "n 6 6"]:
         return Y, Y
 
     zero = jnp.zeros((6, 6), state.G.dtype)
-    return scatter(state.topology.link_plan, step, zero, (state.H, state.G, state.D_inverse, state.offset))
+    xs = (state.blocks("H"), state.blocks("G"), state.blocks("D_inverse"), state.offset)
+    return scatter(state.topology.link_plan, step, zero, xs)
 
 
 def composite(state: State) -> Float[Array, "n 6 6"]:
@@ -173,6 +195,6 @@ _RARE = {
     "P_inverse": lambda s: _inverses(jax.vmap(SpatialInertia.matrix)(s.inertia)),
     "R_inverse": lambda s: _inverses(composite(s)),
     "Upsilon_inverse": lambda s: _inverses(upsilon(s)),
-    "A_inverse": lambda s: 1 / jnp.where(jnp.asarray(joint_layout(s.topology)[1]), s.A, 1),
+    "A_inverse": lambda s: 1 / jnp.where(joint_layout(s.topology)[1].reshape(s.A.shape), s.A, 1),
     "free": lambda s: 1 - s.prescribed,
 }

@@ -36,7 +36,7 @@ def pinocchio_matrices(twin, q, v, a, tau):
     """(dtau/dq, dtau/dv, M, da/dq, da/dv, M^-1) in our order of degrees of freedom."""
     back = np.ix_(twin.to_pin, twin.to_pin)
     q, v, a, tau = twin.q(q), twin.v(v), twin.v(a), twin.v(tau)
-    inverse = pin.computeRNEADerivatives(twin.model, twin.data, q, v, a)
+    inverse = [np.array(x) for x in pin.computeRNEADerivatives(twin.model, twin.data, q, v, a)]  # views: copy
     mass = np.triu(inverse[2]) + np.triu(inverse[2], 1).T
     forward = [np.array(x) for x in pin.computeABADerivatives(twin.model, twin.data, q, v, tau)]
     minv = np.triu(forward[2]) + np.triu(forward[2], 1).T

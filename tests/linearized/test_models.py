@@ -105,7 +105,9 @@ def test_perturbations_are_directional_derivatives(make):
     assert_close(jax.jit(conventional_perturbation)(*arguments), expected, 1e-10, "Algorithm 3")
 
 
-@pytest.mark.parametrize("make", [ROBOTS["mixed"], pytest.param(SLOW_ROBOTS["body-rate joints"], marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "make", [ROBOTS["mixed"], pytest.param(SLOW_ROBOTS["body-rate joints"], marks=pytest.mark.slow)]
+)
 def test_central_differences_on_the_manifold(make):
     """Independent of automatic differentiation. The step 1e-5 leaves errors of order 1e-10; 1e-8 is the bound."""
     robot = make()

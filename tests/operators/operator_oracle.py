@@ -123,7 +123,7 @@ class DenseAlgebra:
         for k in range(self.n):
             rows = slices[k] if term.codomain.kind == "joint" else slice(6 * k, 6 * k + 6)
             height = rows.stop - rows.start
-            result[rows, 6 * k : 6 * k + 6] = value[k, :height]
+            result[rows, 6 * k : 6 * k + 6] = value[k].reshape(-1, 6)[:height]
         return result
 
 

@@ -33,6 +33,9 @@ def expressions(o, frames):
     yield (o.M @ (o.phi - o.phi.inv) @ o.K).T
     yield o.J(frames) @ o.Mass.inv @ o.J(frames).T
     yield -(E - o.G @ o.H).T / 4
+    nv, n = o.joints.size, o.robot.n_links
+    Q = o.joint_map("Q", np.cos(np.arange(6 * nv)).reshape(nv, 6))
+    yield Q @ o.psi @ o.block("X", np.sin(np.arange(36 * n)).reshape(n, 6, 6)) @ Q.T
 
 
 @pytest.mark.parametrize("where", ["noisy", "arm"])

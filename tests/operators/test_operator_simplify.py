@@ -113,6 +113,15 @@ def test_algorithm_fd4_as_the_report_has_it(where):
     assert derivation.result.sweeps == 2
 
 
+def test_link_accelerations_of_fd2_are_derived():
+    """(5.6): alpha = phi* (H* M^-1 T' + a) needs one filter and one smoother beside phi* a."""
+    c, o = case("noisy"), case("noisy").o
+    T, a = o.vector("T'", c.rng.normal(size=c.robot.nv)), o.vector("𝔞", c.rng.normal(size=o.links.size), "link")
+    derivation = soa.derive(o.phi.T @ (o.H.T @ o.Mass.inv @ T + a))
+    assert check_steps(c, derivation)[-1] == "φ* 𝔞 + ψ* H* D⁻¹ (I - H ψ K) T'"
+    assert (derivation.start.sweeps, derivation.result.sweeps) == (3, 2)
+
+
 def test_derived_forward_dynamics_runs():
     """The derived expression with the robot's own biases is forward dynamics."""
     c = case("noisy")

@@ -1,0 +1,70 @@
+"""Discrete A and B of integrator steps against central differences on the manifold."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers.compare import assert_close, random_states
+
+import jaxsoa as soa
+from jaxsoa.linearized.step import runge_kutta_4, semi_implicit_euler
+
+DT = 0.01
+
+
+def explicit_euler(robot, q, v, tau, dt):
+    """A step that takes no `dynamics`."""
+    return robot.integrate(q, dt * v), v + dt * soa.forward_dynamics(robot, q, v, tau)
+
+
+@pytest.mark.parametrize("step", [semi_implicit_euler, runge_kutta_4, explicit_euler])
+def test_matrices(step):
+    robot = soa.models.random_tree(4, 2, kinds=["spherical", "revolute"], shape="chain", damping=True)
+    q, v, tau, _ = (x[0] for x in random_states(robot, 41, 1))
+    n = robot.nv
+    A, B = jax.jit(lambda robot, q, v, tau: soa.linearize_step(robot, q, v, tau, DT, step=step))(robot, q, v, tau)
+    arrived, _ = step(robot, q, v, tau, DT)
+
+    def moved(d):
+        q1, v1 = step(robot, robot.integrate(q, d[:n]), v + d[n : 2 * n], tau + d[2 * n :], DT)
+        return jnp.concatenate([robot.difference(arrived, q1), v1])
+
+    h = 1e-5  # errors of order 1e-10
+    steps = h * np.concatenate([np.eye(3 * n), -np.eye(3 * n)])
+    values = np.asarray(jax.jit(jax.vmap(moved))(steps))
+    expected = (values[: 3 * n] - values[3 * n :]).T / (2 * h)
+    assert_close(A, expected[:, : 2 * n], 1e-8, "A")
+    assert_close(B, expected[:, 2 * n :], 1e-8, "B")
+
+
+def test_runge_kutta_is_of_fourth_order_on_quaternions():
+    robot = soa.models.random_tree(4, 1, kinds=["spherical"])
+    q, v, tau, _ = (x[0] for x in random_states(robot, 42, 1))
+
+    def end(steps):
+        def body(state, _):
+            return runge_kutta_4(robot, *state, tau, 0.2 / steps), None
+
+        return jax.lax.scan(body, (q, v), None, length=steps)[0]
+
+    fine = jax.jit(end, static_argnums=0)(64)
+    errors = [float(jnp.abs(robot.difference(fine[0], jax.jit(end, static_argnums=0)(k)[0])).max()) for k in (2, 4)]
+    assert 12 < errors[0] / errors[1] < 22
+
+
+def test_derivative_of_the_linearization_by_a_leaf():
+    """grad of a function of A by the masses: the rule of the matrices is complete."""
+    robot = soa.models.pendulum(2)
+    q, v, tau, _ = (x[0] for x in random_states(robot, 43, 1))
+
+    def size(mass):
+        A, B = soa.linearize_step(robot.replace(mass=mass), q, v, tau, DT)
+        return jnp.sum(A**2) + jnp.sum(B**2)
+
+    gradient = jax.jit(jax.grad(size))(robot.mass)
+    h = 1e-6
+    value = jax.jit(size)
+    expected = [(value(robot.mass + h * e) - value(robot.mass - h * e)) / (2 * h) for e in np.eye(2)]
+    assert_close(gradient, expected, 1e-6)
