@@ -48,7 +48,7 @@ def wanted_path(start, t, seconds):
     def at(t):
         s = jnp.clip(t / seconds, 0, 1)
         phase = 2 * jnp.pi * s**3 * (10 - 15 * s + 6 * s**2)  # least jerk
-        return start + jnp.array([0.0, 0.12 * jnp.sin(phase), 0.06 * jnp.sin(2 * phase)])
+        return start + jnp.array([0.0, 0.05 * jnp.sin(phase), 0.025 * jnp.sin(2 * phase)])
 
     velocity = jax.jacfwd(at)
     return at(t), velocity(t), jax.jacfwd(velocity)(t)

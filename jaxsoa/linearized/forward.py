@@ -87,7 +87,7 @@ def _forward_sweeps(robot: Multibody, q: Array, v: Array, tau: Array, f_ext: Arr
         P, z, outboard = children
         own, b, bias, axis, offset, effort, armature = x
         outboard = jax.tree.map(jnp.add, outboard, own)
-        r = riccati_step(SpatialInertia.expanded(P), own.body.full(), *axis, armature)
+        r = riccati_step(SpatialInertia.expanded(P), own.body.full(), axis[0], axis[1], armature)
         z = sc.add(z, r.inertia.times(*bias), b)
         nu = (effort - sc.dot(axis, z)) * r.pivot_inverse
         up = sc.add(z, sc.scale(nu, r.force_per_rate))

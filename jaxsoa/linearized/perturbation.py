@@ -162,7 +162,7 @@ def forward_dynamics_perturbation(
     def riccati(children, x):  # eq. 4.3, with the filter of forward dynamics
         P, z = children
         body, b, bias, axis, offset, effort, armature = x
-        r = riccati_step(SpatialInertia.expanded(P), body.full(), *axis, armature)
+        r = riccati_step(SpatialInertia.expanded(P), body.full(), axis[0], axis[1], armature)
         z = sc.add(z, r.inertia.times(*bias), b)
         nu = (effort - sc.dot(axis, z)) * r.pivot_inverse
         up = sc.add(z, sc.scale(nu, r.force_per_rate))
