@@ -1,6 +1,7 @@
 """Two real arms close a loop through an object: against Pinocchio's constrained forward dynamics, gravity on."""
 
 import importlib.metadata
+import warnings
 
 import jax
 import jax.numpy as jnp
@@ -34,7 +35,9 @@ class Scene:
         self.model = pin.Model()
         arms, self.q, self.v, self.tau, self.points = [], [], [], [], []
         for path, frame in ARMS:
-            robot = soa.load_urdf(urdf(path), validate="off").frictionless()
+            with warnings.catch_warnings():  # Panda's fingers mimic; here, as in Pinocchio, they are free
+                warnings.simplefilter("ignore", soa.ModelWarning)
+                robot = soa.load_urdf(urdf(path), validate="off").frictionless()
             q = np.asarray(robot.random(jax.random.key(3)))
             point, base = rng.normal(scale=0.2, size=3), rotation(rng)
             tip = np.asarray(soa.frame_pose(robot.with_base(base, np.zeros(3)), q, frame)[1])

@@ -229,7 +229,8 @@ def test_mimic_joints_of_a_file_become_couplings():
     import importlib.metadata
 
     (path,) = [f for f in importlib.metadata.files("example-robot-data") or () if str(f).endswith("urdf/panda.urdf")]
-    panda = soa.load_urdf(str(path.locate()), validate="off")
+    with pytest.warns(soa.ModelWarning, match="mimic_couplings"):
+        panda = soa.load_urdf(str(path.locate()), validate="off")
     (coupling,) = loops = cc.mimic_couplings(panda)
     assert (coupling.joint, coupling.target) == ("panda_finger_joint2", "panda_finger_joint1")
     q = panda.random(jax.random.key(0))
