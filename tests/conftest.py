@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 # Tests compile much and run little: without LLVM's optimizations the suite takes about two thirds of the time. Set
-# XLA_FLAGS (to nothing, say) to test what users compile; the slow tests run that way in .ci/run.
+# XLA_FLAGS (to nothing, say) to test what users compile.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
 import jax

@@ -18,6 +18,7 @@ from jax.custom_batching import custom_vmap
 from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array
 
+from jaxsoa.batching import batch_last
 from jaxsoa.dynamics.articulated import (
     DofTree,
     Factors,
@@ -134,9 +135,6 @@ def _sweeps_either_way(robot, q, v, a, tau, f_ext, prescribed):
 
 @_sweeps_either_way.def_vmap
 def _batched_sweeps(axis_size, in_batched, *arguments):
-    def batch_last(x, batched):
-        return jnp.moveaxis(x, 0, -1) if batched else jnp.expand_dims(x, -1)
-
     outputs = _sweeps(*jax.tree.map(batch_last, tuple(arguments), tuple(in_batched)), split=True)
 
     def batch_first(x):

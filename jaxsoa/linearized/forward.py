@@ -23,12 +23,12 @@ from jax import lax
 from jax.custom_batching import custom_vmap
 from jaxtyping import Array, Float, Shaped
 
+from jaxsoa.batching import batch_first, batch_last, chunk_size, in_chunks, staged
 from jaxsoa.dynamics.articulated import on_first, on_last, riccati_step, updated
 from jaxsoa.dynamics.inverse import dissipation
 from jaxsoa.dynamics.mass import mass_matrix_inverse, solve_mass_matrix
 from jaxsoa.dynamics.motion import solve_motion
 from jaxsoa.linearized import spatial_components as sc
-from jaxsoa.linearized.batching import batch_first, batch_last, chunk_size, in_chunks, staged
 from jaxsoa.linearized.inverse import inverse_model, inverse_model_raw, products
 from jaxsoa.linearized.rates import axis_rates
 from jaxsoa.linearized.spatial_components import Spatial

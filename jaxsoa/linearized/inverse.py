@@ -22,8 +22,8 @@ import numpy as np
 from jax.custom_batching import custom_vmap
 from jaxtyping import Array, Float, Shaped
 
+from jaxsoa.batching import batch_first, batch_last, chunk_size, in_chunks, staged
 from jaxsoa.linearized import spatial_components as sc
-from jaxsoa.linearized.batching import batch_first, batch_last, chunk_size, in_chunks, staged
 from jaxsoa.linearized.rates import axis_support, dof_links
 from jaxsoa.linearized.state import MotionState, dof_positions, motion_state
 from jaxsoa.model.multibody import Multibody

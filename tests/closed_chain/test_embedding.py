@@ -40,7 +40,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", ["five-bar", *(pytest.param(n, marks=pytest.mark.slow) for n in ("four-bar", "crane"))])
 def test_the_embedded_tree_moves_as_the_constrained_one(name):
     robot, loops, independent, guess = CASES[name]()
     embedding = cc.embed(robot, loops, independent, guess)
@@ -63,6 +63,7 @@ def test_the_embedded_tree_moves_as_the_constrained_one(name):
     assert_allclose(M, X.T @ soa.mass_matrix(robot, q) @ X, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_expansion_is_differentiable_to_second_order():
     """The rocker's angle by the crank's: first and second derivative against finite differences and against X."""
     robot, loops, guess = cc.mechanisms.four_bar()
@@ -78,6 +79,7 @@ def test_expansion_is_differentiable_to_second_order():
     assert_allclose(X[2], first, rtol=1e-8)
 
 
+@pytest.mark.slow
 def test_gradients_equal_finite_differences():
     robot, loops, independent, guess = four_bar_on_an_arm()
     embedding = cc.embed(robot, loops, independent, guess)

@@ -19,7 +19,9 @@ def explicit_euler(robot, q, v, tau, dt):
     return robot.integrate(q, dt * v), v + dt * soa.forward_dynamics(robot, q, v, tau)
 
 
-@pytest.mark.parametrize("step", [semi_implicit_euler, runge_kutta_4, explicit_euler])
+@pytest.mark.parametrize(
+    "step", [semi_implicit_euler, *(pytest.param(s, marks=pytest.mark.slow) for s in (runge_kutta_4, explicit_euler))]
+)
 def test_matrices(step):
     robot = soa.models.random_tree(4, 2, kinds=["spherical", "revolute"], shape="chain", damping=True)
     q, v, tau, _ = (x[0] for x in random_states(robot, 41, 1))
