@@ -5,7 +5,9 @@ the origin of the link or frame named; links are numbered base to tip, parents b
 (w, x, y, z). Every function takes one state; batch with `jax.vmap`. See the README for the rest.
 """
 
-from jaxsoa import models as models
+from jaxsoa import (
+    models as models,
+)
 from jaxsoa.dynamics.forward import (
     AccelerationSplit as AccelerationSplit,
     acceleration_split as acceleration_split,
@@ -51,15 +53,9 @@ from jaxsoa.dynamics.operational import (
     tip_compliance as tip_compliance,
     tip_force_accelerations as tip_force_accelerations,
 )
-from jaxsoa.io.load import load_urdf as load_urdf
-from jaxsoa.model.builder import Builder as Builder, from_arrays as from_arrays
-from jaxsoa.model.description import ModelError as ModelError
-from jaxsoa.model.multibody import Multibody as Multibody
-from jaxsoa.model.validation import ModelWarning as ModelWarning
-
-__version__ = "0.1.0"
-
-# --- linearized models ---
+from jaxsoa.io.load import (
+    load_urdf as load_urdf,
+)
 from jaxsoa.linearized.base_parameters import (
     BaseParameters as BaseParameters,
     base_parameters as base_parameters,
@@ -85,23 +81,46 @@ from jaxsoa.linearized.step import (
     LinearizedStep as LinearizedStep,
     linearize_step as linearize_step,
 )
-
-# --- the operator algebra (`operators` the function stands in front of the package of that name) ---
-from jaxsoa.operators import decomposition as decomposition, estimation as estimation
-from jaxsoa.operators.bundle import Bundle as Bundle, operators as operators
-from jaxsoa.operators.expression import Operator as Operator
-from jaxsoa.operators.identities import IDENTITIES as IDENTITIES
+from jaxsoa.model.builder import (
+    Builder as Builder,
+    from_arrays as from_arrays,
+)
+from jaxsoa.model.description import (
+    ModelError as ModelError,
+)
+from jaxsoa.model.multibody import (
+    Multibody as Multibody,
+)
+from jaxsoa.model.validation import (
+    ModelWarning as ModelWarning,
+)
+from jaxsoa.operators import (
+    decomposition as decomposition,
+    estimation as estimation,
+)
+from jaxsoa.operators.bundle import (
+    Bundle as Bundle,
+    operators as operators,
+)
+from jaxsoa.operators.expression import (
+    Operator as Operator,
+)
+from jaxsoa.operators.identities import (
+    IDENTITIES as IDENTITIES,
+)
 from jaxsoa.operators.simplify import (
     Derivation as Derivation,
     derive as derive,
     simplify as simplify,
     solve_for as solve_for,
 )
-from jaxsoa.operators.terms import SpaceError as SpaceError
-
-# --- simulation ---
+from jaxsoa.operators.terms import (
+    SpaceError as SpaceError,
+)
 from jaxsoa.simulate import (
     State as State,
     rollout as rollout,
     step as step,
 )
+
+__version__ = "0.1.0"

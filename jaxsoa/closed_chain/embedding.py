@@ -23,6 +23,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Shaped
 
+from jaxsoa.closed_chain.aggregates import AggregateBody, aggregate_links
 from jaxsoa.closed_chain.algebra import is_concrete, motion_shift, pseudo_inverse
 from jaxsoa.closed_chain.close import close_loops
 from jaxsoa.closed_chain.constraints import Constraint, Coupling
@@ -37,58 +38,6 @@ from jaxsoa.model.multibody import Multibody
 from jaxsoa.sweeps import SweepPlan, gather, scatter
 
 
-class _Node(NamedTuple):
-    """An aggregate body (or a single link): its links, its degrees of freedom, and what closes its loops."""
-
-    links: tuple[int, ...]
-    dofs: tuple[int, ...]
-    independent: tuple[int, ...]  # degrees of freedom, numbers in v
-    loops: tuple[int, ...]
-    parent_link: int
-
-
-def _path(parents: Sequence[int], link: int) -> list[int]:
-    path = []
-    while link >= 0:
-        path.append(link)
-        link = parents[link]
-    return path
-
-
-def _aggregate(robot: Multibody, loops: tuple[Constraint, ...]) -> list[tuple[set[int], list[int]]]:
-    """Sets of links that loops tie together, each closed upwards to one common parent, with the loops' numbers."""
-    parents = robot.topology.parents
-
-    def span(links: set[int]) -> set[int]:
-        """Everything between the links and their last common ancestor, which itself stays outside."""
-        paths = [_path(parents, k) for k in links]
-        common = set(paths[0]).intersection(*map(set, paths[1:])) - links if links else set()
-        return {k for path in paths for k in path} - common
-
-    groups: list[tuple[set[int], list[int]]] = []
-    for number, loop in enumerate(loops):
-        if isinstance(loop, Coupling):
-            names = [loop.joint] if loop.target is None else [loop.joint, loop.target]
-            links = {robot.topology.joint_number(name) for name in names}
-        else:
-            links = {robot.topology.frame_links[robot.topology.frame_number(f)] for f in (loop.frame_a, loop.frame_b)}
-            links -= {-1}
-        ends, on_base = links, not isinstance(loop, Coupling) and len(links) < 2
-        if on_base and links:  # the other end is the base (or the same link): everything down to it moves in the loop
-            links = set(_path(parents, *links))
-        else:
-            first, second = (set(_path(parents, k)) for k in (min(ends), max(ends)))
-            # A loop between a link and its own ancestor closes below the ancestor.
-            links = (first ^ second) if not isinstance(loop, Coupling) else span(ends)
-        numbers = [number]
-        while touching := [g for g in groups if g[0] & links]:
-            for g in touching:
-                groups.remove(g)
-                links, numbers = span(links | g[0]), numbers + g[1]
-        groups.append((links, sorted(numbers)))
-    return groups
-
-
 class Embedding(eqx.Module):
     """A robot with loops in minimal coordinates: y holds the coordinates of the independent joints only.
 
@@ -98,7 +47,7 @@ class Embedding(eqx.Module):
     robot: Multibody
     loops: tuple[Constraint, ...]
     independent: tuple[str, ...] = eqx.field(static=True)
-    nodes: tuple[_Node, ...] = eqx.field(static=True)
+    nodes: tuple[AggregateBody, ...] = eqx.field(static=True)
     guess: Float[Array, " nq"]
 
     @property
@@ -148,7 +97,7 @@ def embed(
     independent = tuple(independent)
     chosen = {d for name in independent for d in _range(robot.v_index(name))}
     topology = robot.topology
-    aggregates = _aggregate(robot, loops)
+    aggregates = aggregate_links(robot, loops)
     inside = set().union(*(links for links, _ in aggregates)) if aggregates else set()
     found = [(links, numbers) for links, numbers in aggregates]
     found += [({k}, []) for k in range(robot.n_links) if k not in inside]
@@ -161,7 +110,7 @@ def embed(
             raise ModelError(f"Joint {name!r} is in no loop, so it must be among the independent joints.")
         outer = {topology.parents[k] for k in ordered} - links
         (parent,) = outer
-        nodes.append(_Node(ordered, dofs, tuple(d for d in dofs if d in chosen), tuple(numbers), parent))
+        nodes.append(AggregateBody(ordered, dofs, tuple(d for d in dofs if d in chosen), tuple(numbers), parent))
     embedding = Embedding(robot, loops, independent, tuple(nodes), q)
     _check_count(embedding, q)
     return embedding

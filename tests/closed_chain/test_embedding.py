@@ -40,7 +40,9 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", ["five-bar", *(pytest.param(n, marks=pytest.mark.slow) for n in ("four-bar", "crane"))])
+@pytest.mark.parametrize(
+    "name", ["five-bar", *(pytest.param(name, marks=pytest.mark.slow) for name in ("four-bar", "crane"))]
+)
 def test_the_embedded_tree_moves_as_the_constrained_one(name):
     robot, loops, independent, guess = CASES[name]()
     embedding = cc.embed(robot, loops, independent, guess)
