@@ -41,7 +41,7 @@ CASES = {
 
 
 @pytest.mark.parametrize(
-    "name", ["five-bar", *(pytest.param(name, marks=pytest.mark.slow) for name in ("four-bar", "crane"))]
+    "name", ["five-bar", *(pytest.param(name, marks=pytest.mark.exhaustive) for name in ("four-bar", "crane"))]
 )
 def test_the_embedded_tree_moves_as_the_constrained_one(name):
     robot, loops, independent, guess = CASES[name]()
@@ -65,7 +65,7 @@ def test_the_embedded_tree_moves_as_the_constrained_one(name):
     assert_allclose(M, X.T @ soa.mass_matrix(robot, q) @ X, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_expansion_is_differentiable_to_second_order():
     """The rocker's angle by the crank's: first and second derivative against finite differences and against X."""
     robot, loops, guess = cc.mechanisms.four_bar()
@@ -81,7 +81,7 @@ def test_expansion_is_differentiable_to_second_order():
     assert_allclose(X[2], first, rtol=1e-8)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_gradients_equal_finite_differences():
     robot, loops, independent, guess = four_bar_on_an_arm()
     embedding = cc.embed(robot, loops, independent, guess)

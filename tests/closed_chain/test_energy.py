@@ -15,7 +15,7 @@ from jaxsoa import closed_chain as cc
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ["four-bar", "five-bar", "stewart", "grasp"])
 def test_energy_stays_and_constraints_hold_for_ten_seconds(name, monkeypatch):
     """Runge-Kutta 4 with a step of 1 ms, projection after every step."""

@@ -46,7 +46,7 @@ def test_methods_equal_the_dense_system(method):
     assert int(s.rank) == 18 - 4
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize(
     ("sizes", "kinds"),
@@ -66,7 +66,7 @@ def test_methods_equal_the_dense_system_for_any_number_of_arms(sizes, kinds, met
     assert_equals_dense(s, dense_solution(case))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("open_chain", ["fd1", "fd2", "fd3", "fd4", "kalman", "crb"])
 def test_the_general_algorithm_runs_on_any_open_chain_solver(open_chain):
     case, reference = three_arms()
@@ -200,7 +200,7 @@ def test_arms_at_a_singularity_give_a_finite_answer_with_its_rank(method):
 # --- derivatives and batches --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", ["auto", pytest.param("rank6", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("method", ["auto", pytest.param("rank6", marks=pytest.mark.exhaustive)])
 def test_derivatives_equal_finite_differences(method):
     """By torques, state, object pose and every inertia, of accelerations and contact forces together."""
     case = Case(2, (7, 7), ("rigid", "soft"))
@@ -334,7 +334,7 @@ def test_bad_systems_are_refused():
         cc.grasp_forward_dynamics(system, q, q, q, (jnp.eye(3), jnp.zeros(3)), contact_rates=[jnp.zeros(2)])
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_arms_on_a_moving_base():
     """A floating robot (its base on a free joint) and a fixed one hold the object together."""
     floating = soa.models.random_tree(9, 5, ("revolute",), shape="chain", floating_base=True)

@@ -45,7 +45,7 @@ def state(loops, seed: int = 0):
 @pytest.mark.parametrize(
     "kind",
     [
-        pytest.param(kind, marks=[] if kind in ("hinge", "distance", "planar") else pytest.mark.slow) for kind in KINDS
+        pytest.param(kind, marks=[] if kind in ("hinge", "distance", "planar") else pytest.mark.exhaustive) for kind in KINDS
     ],
 )
 def test_every_kind_of_loop(kind):
@@ -78,7 +78,7 @@ def test_every_kind_of_loop(kind):
 @pytest.mark.parametrize(
     "kind",
     [
-        pytest.param(kind, marks=[] if kind in ("weld", "hinge", "distance") else pytest.mark.slow)
+        pytest.param(kind, marks=[] if kind in ("weld", "hinge", "distance") else pytest.mark.exhaustive)
         for kind in KINDS
         if kind != "custom"
     ],

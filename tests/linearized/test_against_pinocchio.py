@@ -45,7 +45,7 @@ def pinocchio_matrices(twin, q, v, a, tau):
 
 @pytest.mark.parametrize(
     "name, floating",
-    [*FAST.items(), *(pytest.param(*item, marks=pytest.mark.slow) for item in SLOW.items())],
+    [*FAST.items(), *(pytest.param(*item, marks=pytest.mark.exhaustive) for item in SLOW.items())],
 )
 def test_both_models(name, floating):
     if name not in EXAMPLE_ROBOTS:

@@ -19,7 +19,7 @@ def state_of(robot, which):
     return (q, v, tau) if which == "random" else (robot.neutral(), jnp.zeros_like(v), jnp.zeros_like(tau))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("which", STATES)
 @pytest.mark.parametrize("kinds", [["revolute"], ["spherical", "universal"]], ids=["revolute", "mixed"])
 @pytest.mark.parametrize("function", [soa.inverse_dynamics, soa.forward_dynamics])
@@ -34,7 +34,7 @@ def test_second_order_in_both_modes(function, kinds, which):
     check_grads(jax.jit(at), (jnp.zeros_like(v), v, tau), order=2, modes=("fwd", "rev"), atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("which", STATES)
 def test_linearization_is_differentiable(which):
     """Second derivatives of forward dynamics through the matrices and through two jacfwd agree."""
@@ -49,7 +49,7 @@ def test_linearization_is_differentiable(which):
     assert_close(jax.jit(jax.jacrev(matrix))(v), expected, 1e-9, "reverse")
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_gradient_by_every_leaf():
     """Against central differences along one random direction per leaf (rotations may leave SO(3))."""
     robot = soa.models.random_tree(

@@ -31,7 +31,7 @@ SLOW_ROBOTS = {
 }
 robots = pytest.mark.parametrize(
     "make",
-    [*ROBOTS.values(), *(pytest.param(make, marks=pytest.mark.slow) for make in SLOW_ROBOTS.values())],
+    [*ROBOTS.values(), *(pytest.param(make, marks=pytest.mark.exhaustive) for make in SLOW_ROBOTS.values())],
     ids=[*ROBOTS, *SLOW_ROBOTS],
 )
 
@@ -106,7 +106,7 @@ def test_perturbations_are_directional_derivatives(make):
 
 
 @pytest.mark.parametrize(
-    "make", [ROBOTS["mixed"], pytest.param(SLOW_ROBOTS["body-rate joints"], marks=pytest.mark.slow)]
+    "make", [ROBOTS["mixed"], pytest.param(SLOW_ROBOTS["body-rate joints"], marks=pytest.mark.exhaustive)]
 )
 def test_central_differences_on_the_manifold(make):
     """Independent of automatic differentiation. The step 1e-5 leaves errors of order 1e-10; 1e-8 is the bound."""
