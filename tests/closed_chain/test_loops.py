@@ -45,7 +45,8 @@ def state(loops, seed: int = 0):
 @pytest.mark.parametrize(
     "kind",
     [
-        pytest.param(kind, marks=[] if kind in ("hinge", "distance", "planar") else pytest.mark.exhaustive) for kind in KINDS
+        pytest.param(kind, marks=[] if kind in ("hinge", "distance", "planar") else pytest.mark.exhaustive)
+        for kind in KINDS
     ],
 )
 def test_every_kind_of_loop(kind):

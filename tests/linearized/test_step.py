@@ -20,7 +20,8 @@ def explicit_euler(robot, q, v, tau, dt):
 
 
 @pytest.mark.parametrize(
-    "step", [semi_implicit_euler, *(pytest.param(s, marks=pytest.mark.exhaustive) for s in (runge_kutta_4, explicit_euler))]
+    "step",
+    [semi_implicit_euler, *(pytest.param(s, marks=pytest.mark.exhaustive) for s in (runge_kutta_4, explicit_euler))],
 )
 def test_matrices(step):
     robot = soa.models.random_tree(4, 2, kinds=["spherical", "revolute"], shape="chain", damping=True)
