@@ -26,7 +26,7 @@ class Limits(eqx.Module):
 
 
 class Multibody(eqx.Module):
-    """A tree of rigid links. Build one with `load_urdf`, `load_mjcf`, `Builder`, `Multibody.from_arrays` or `models`.
+    """A tree of rigid links. Build one with `load_urdf`, `Builder`, `from_arrays` or take one of `models`.
 
     Rows of the link arrays are the moving links in `link_names` order (base to tip, parents before children).
     """

@@ -29,6 +29,10 @@ ROBOTS = {
     "simple_humanoid.urdf": True,
     "baxter.urdf": False,
     "talos_reduced.urdf": True,
+    "xarm7.urdf": False,
+    "ur10_robot.urdf": False,
+    "solo.urdf": True,
+    "talos_left_arm.urdf": False,
 }
 IN_DEFAULT_RUN = ("z1.urdf",)
 
