@@ -71,8 +71,10 @@ contenders = {
 }
 single = tuple(x[0] for x in arrays)
 soa_single, frax_single = jax.jit(soa.forward_dynamics), jax.jit(frax_forward)
+soa_closed = jax.jit(lambda q, v, tau: soa.forward_dynamics(robot, q, v, tau))
 singles = {
-    "jaxsoa": lambda: soa_single(robot, *single).block_until_ready(),
+    "jaxsoa, robot an argument": lambda: soa_single(robot, *single).block_until_ready(),
+    "jaxsoa, robot closed over": lambda: soa_closed(*single).block_until_ready(),
     "frax": lambda: frax_single(*single).block_until_ready(),
 }
 try:  # Pinocchio's own C++ loop over a pool of threads
