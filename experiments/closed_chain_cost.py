@@ -1,8 +1,8 @@
 """What a grasp's forward dynamics costs: against the number of joints per arm, and against the number of arms.
 
-Prints microseconds per evaluation (the least of several, interleaved repeats) and the time per joint or per arm, which
-settles where the cost is linear. Omega as a whole ("dense" contact solve) grows with the cube of the arms, the
-rank-six form with their number.
+Prints microseconds per evaluation (the least of several, interleaved repeats), the time per joint or per arm, which
+settles where the cost is linear, and the fitted exponent of growth. Omega as a whole (rccfd2) grows with the cube of
+the arms, the rank-six form with their number.
 
     python experiments/closed_chain_cost.py [--quick]
 """
@@ -41,7 +41,7 @@ def system(n_arms: int, joints: int):
     return cc.GraspSystem(arms, body), *state, (jnp.eye(3), jnp.zeros(3))
 
 
-def measure(cases: dict, repeats: int = 7, calls: int = 20) -> dict[object, float]:
+def measure(cases: dict, repeats: int = 15, calls: int = 5) -> dict[object, float]:
     """Least time per call of every case, repeats interleaved so that a busy moment hits all alike."""
     best = dict.fromkeys(cases, np.inf)
     for f, arguments in cases.values():
@@ -56,33 +56,39 @@ def measure(cases: dict, repeats: int = 7, calls: int = 20) -> dict[object, floa
     return best
 
 
+def exponent(sizes, times) -> float:
+    """Slope of log time over log size, fitted to the upper half of the sizes, where the fixed cost is small."""
+    upper = slice(len(sizes) // 2 - 1, None)
+    return float(np.polyfit(np.log(sizes[upper]), np.log(times[upper]), 1)[0])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="smaller sizes")
     quick = parser.parse_args().quick
 
-    def method(name):
-        return jax.jit(partial(cc.grasp_forward_dynamics, method=name))
+    def case(method: str, arms: int, joints: int):
+        # The system is an argument: as a constant of the program XLA would spend minutes on folding it.
+        return jax.jit(partial(cc.grasp_forward_dynamics, method=method)), system(arms, joints)
 
-    lengths = (8, 16, 32) if quick else (8, 16, 32, 64, 128, 256)
-    cases = {n: (method("auto"), system(2, n)) for n in lengths}
+    lengths = (8, 32, 128) if quick else (8, 32, 128, 512)
+    times = list(measure({n: case("auto", 2, n) for n in lengths}).values())
     print("two arms, method auto")
     print(f"{'joints per arm':>14} {'us':>9} {'us per joint':>13}")
-    for n, t in measure(cases).items():
+    for n, t in zip(lengths, times, strict=True):
         print(f"{n:>14} {t * 1e6:>9.1f} {t * 1e6 / (2 * n):>13.2f}")
+    print(f"time grows with the joints to the power {exponent(lengths, times):.2f}\n", flush=True)
 
-    counts = (2, 4, 8) if quick else (2, 4, 8, 16, 32, 64)
-    cases = {(name, l): (method(name), system(l, 7)) for l in counts for name in ("rank6", "rccfd2")}
-    times = measure(cases)
-    print("\nseven joints per arm: the rank-six form against Omega as a whole (rccfd2)")
+    counts = (2, 8, 16) if quick else (2, 8, 32, 64)
+    by_method = {}
+    for name in ("rank6", "rccfd2"):
+        by_method[name] = list(measure({l: case(name, l, 7) for l in counts}).values())
+    print("seven joints per arm: the rank-six form against Omega as a whole (rccfd2)")
     print(f"{'arms':>5} {'rank6, us':>10} {'us per arm':>11} {'rccfd2, us':>11} {'us per arm':>11}")
-    for l in counts:
-        fast, whole = times["rank6", l] * 1e6, times["rccfd2", l] * 1e6
-        print(f"{l:>5} {fast:>10.1f} {fast / l:>11.2f} {whole:>11.1f} {whole / l:>11.2f}")
-    print("\nexponent of growth between the last two sizes:")
-    last = np.log([times[name, l] for name in ("rank6", "rccfd2") for l in counts[-2:]]).reshape(2, 2)
-    slopes = (last[:, 1] - last[:, 0]) / np.log(counts[-1] / counts[-2])
-    print(f"rank6 {slopes[0]:.2f}, rccfd2 {slopes[1]:.2f}")
+    for l, fast, whole in zip(counts, *by_method.values(), strict=True):
+        print(f"{l:>5} {fast * 1e6:>10.1f} {fast * 1e6 / l:>11.2f} {whole * 1e6:>11.1f} {whole * 1e6 / l:>11.2f}")
+    fits = ", ".join(f"{name} {exponent(counts, times):.2f}" for name, times in by_method.items())
+    print(f"time grows with the arms to the power: {fits}")
 
 
 if __name__ == "__main__":

@@ -6,11 +6,14 @@ system: the classical Runge-Kutta method, with projection onto the grasp after e
 all along.
 
     python experiments/dual_arm_carry.py [--seconds 4] [--squeeze 40] [--output carry.png] [--animation carry.gif]
+
+Writes dual_arm_carry.png into the current folder unless told otherwise, and says where.
 """
 
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import NamedTuple
 
 import jax
@@ -23,12 +26,14 @@ from closed_chain_energy import runge_kutta, turn_rate, turned  # noqa: E402
 
 import jaxsoa as soa  # noqa: E402
 from jaxsoa import closed_chain as cc  # noqa: E402
+from jaxsoa.simulate.progress import ProgressBar  # noqa: E402
 
 
 class Trace(NamedTuple):
     """Time series of a simulation."""
 
     position: jax.Array  # (steps, 3) of the box
+    rotation: jax.Array  # (steps, 3, 3)
     wanted: jax.Array  # (steps, 3)
     forces: jax.Array  # (steps, 2, 6) contact forces on the box
     report: cc.FrictionReport
@@ -36,9 +41,12 @@ class Trace(NamedTuple):
     arms: tuple[jax.Array, ...]  # (steps, links + 1, 3) per arm, for the picture
 
 
+FRICTION, TORSION = 0.8, 0.05  # greatest force across, and moment (m) about the normal, per pressing force
+
+
 def grasp() -> cc.mechanisms.Grasp:
     """Two seven-joint arms with soft fingers pressing on the ends of the box."""
-    fingers = [cc.SoftFinger((-side, 0, 0), friction=0.8, torsion=0.05) for side in (-1.0, 1.0)]
+    fingers = [cc.SoftFinger((-side, 0, 0), friction=FRICTION, torsion=TORSION) for side in (-1.0, 1.0)]
     return cc.mechanisms.two_arm_grasp(fingers)
 
 
@@ -107,15 +115,57 @@ def simulate(seconds: float = 4.0, dt: float = 2e-3, squeeze: float = 40.0) -> T
         for arm, joints in zip(system.arms, q, strict=True):
             links = soa.forward_kinematics(arm.robot, joints).position
             drawn.append(jnp.concatenate([links, soa.frame_pose(arm.robot, joints, arm.frame)[1][None]]))
-        out = Trace(p, wanted_path(p0, t, seconds)[0], s.contact_forces, report, gap, tuple(drawn))
+        out = Trace(p, R, wanted_path(p0, t, seconds)[0], s.contact_forces, report, gap, tuple(drawn))
         q, v, turn, p, V = runge_kutta(derivative, move, (q, v, jnp.zeros(3), p, V), dt)
         R = turned(R, turn)
         q, v = cc.project_grasp(system, q, v, (R, p), V, rotations, iterations=1)
         return (q, v, R, p, V), out
 
-    times = jnp.arange(round(seconds / dt)) * dt
-    run = jax.jit(lambda x: jax.lax.scan(step, x, times)[1])
-    return run((q0, still, R0, p0, jnp.zeros(6)))
+    state, chunk = (q0, still, R0, p0, jnp.zeros(6)), 50
+    times = jnp.arange(-(-round(seconds / dt) // chunk) * chunk).reshape(-1, chunk) * dt
+    advance = jax.jit(lambda x, times: jax.lax.scan(step, x, times))
+    bar, traces = ProgressBar(times.size, "simulating"), []
+    for part in times:
+        state, trace = advance(state, part)
+        traces.append(jax.block_until_ready(trace))
+        bar.update(len(traces) * chunk)
+    return jax.tree.map(lambda *parts: jnp.concatenate(parts), *traces)
+
+
+# --- pictures -----------------------------------------------------------------------------------------------------
+
+COLORS = ("tab:blue", "tab:orange")
+HALF_SIZE = np.array([0.2, 0.08, 0.08])  # of the box; the fingers press on its ends
+
+
+def box_edges(R: np.ndarray, p: np.ndarray) -> list[np.ndarray]:
+    """The twelve edges, each (2, 3)."""
+    corners = np.array([[x, y, z] for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)])
+    pairs = [(i, j) for i in range(8) for j in range(i) if np.abs(corners[i] - corners[j]).sum() == 2]
+    world = p + (corners * HALF_SIZE) @ R.T
+    return [world[list(pair)] for pair in pairs]
+
+
+def draw_moment(scene, trace: Trace, k: int, strength: float = 1.0) -> None:
+    """Both arms and the box at step k."""
+    for arm, color in zip(trace.arms, COLORS, strict=True):
+        scene.plot(*np.asarray(arm[k]).T, "o-", color=color, alpha=strength, markersize=4, linewidth=2.5)
+    for edge in box_edges(np.asarray(trace.rotation[k]), np.asarray(trace.position[k])):
+        scene.plot(*edge.T, color="black", alpha=strength, linewidth=1.2)
+
+
+def set_view(scene, trace: Trace) -> None:
+    """Equal scales, seen a little from above, so that the path (across the line between the arms) shows."""
+    from matplotlib.ticker import MaxNLocator
+
+    points = np.concatenate([np.asarray(arm).reshape(-1, 3) for arm in trace.arms])
+    low, high = points.min(axis=0) - 0.05, points.max(axis=0) + 0.05
+    scene.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), zlim=(low[2], high[2]))
+    scene.set_box_aspect(high - low, zoom=1.15)
+    scene.view_init(elev=15, azim=-35)
+    scene.set(xlabel="x, m", ylabel="y, m", zlabel="z, m")
+    for axis in (scene.xaxis, scene.yaxis, scene.zaxis):
+        axis.set_major_locator(MaxNLocator(4))
 
 
 def draw(trace: Trace, seconds: float, output: str) -> None:
@@ -127,56 +177,57 @@ def draw(trace: Trace, seconds: float, output: str) -> None:
     t = np.linspace(0, seconds, len(trace.position))
     figure = plt.figure(figsize=(12, 9), layout="constrained")
     scene = figure.add_subplot(2, 2, 1, projection="3d")
-    for index in np.linspace(0, len(t) - 1, 5).astype(int):
-        for arm, color in zip(trace.arms, ("tab:blue", "tab:orange"), strict=True):
-            scene.plot(*np.asarray(arm[index]).T, "o-", color=color, alpha=0.3, markersize=3)
-    scene.plot(*np.asarray(trace.position).T, "k", linewidth=2, label="box")
-    scene.set(title="two arms carry a box", xlabel="x, m", ylabel="y, m", zlabel="z, m")
+    for share, strength in ((0.3, 0.25), (0.7, 0.25), (0.0, 1.0)):
+        draw_moment(scene, trace, int(share * (len(t) - 1)), strength)
+    scene.plot(*np.asarray(trace.position).T, color="tab:red", linewidth=2)
+    set_view(scene, trace)
+    scene.set_title("two arms carry a box along the red path")
     path = figure.add_subplot(2, 2, 2)
-    path.plot(trace.wanted[:, 1], trace.wanted[:, 2], "--", label="wanted")
-    path.plot(trace.position[:, 1], trace.position[:, 2], label="flown")
+    path.plot(trace.wanted[:, 1], trace.wanted[:, 2], color="gray", linewidth=5, alpha=0.4, label="wanted")
+    path.plot(trace.position[:, 1], trace.position[:, 2], color="tab:red", label="flown")
     path.set(title="path of the box", xlabel="y, m", ylabel="z, m", aspect="equal")
     path.legend()
-    forces = figure.add_subplot(2, 2, 3)
-    for k, side in enumerate(("left", "right")):
-        forces.plot(t, trace.report.normal_force[:, k], label=f"{side}: pressing")
-        forces.plot(t, trace.report.tangential_force[:, k], "--", label=f"{side}: across")
-    forces.set(title="contact forces", xlabel="t, s", ylabel="N")
+    forces, margins = figure.add_subplot(2, 2, 3), figure.add_subplot(2, 2, 4)
+    report = trace.report
+    for k, (side, color) in enumerate(zip(("left", "right"), COLORS, strict=True)):
+        look = {"color": color, "linewidth": (5, 1.5)[k], "alpha": (0.4, 1)[k]}  # by symmetry the two nearly coincide
+        forces.plot(t, report.normal_force[:, k], **look, label=f"{side}: pressing")
+        forces.plot(t, report.tangential_force[:, k], "--", **look, label=f"{side}: across")
+        # Shares of what friction could hold, so that force and moment compare.
+        most = report.normal_force[:, k]
+        margins.plot(t, report.friction_margin[:, k] / (FRICTION * most), **look, label=f"{side}: grip")
+        margins.plot(t, report.torsion_margin[:, k] / (TORSION * most), "--", **look, label=f"{side}: twist")
+    forces.set(title="contact forces", xlabel="t, s", ylabel="N", ylim=(0, None))
     forces.legend()
-    margins = figure.add_subplot(2, 2, 4)
-    for k, side in enumerate(("left", "right")):
-        margins.plot(t, trace.report.friction_margin[:, k], label=f"{side}: friction, N")
-        margins.plot(t, 10 * trace.report.torsion_margin[:, k], "--", label=f"{side}: torsion, 0.1 N m")
     margins.axhline(0, color="red", linewidth=1)
-    margins.set(title="friction margins (slip below zero)", xlabel="t, s")
+    margins.set(title="friction held in reserve (slips at zero)", xlabel="t, s", ylim=(-0.05, 1.05))
     margins.legend()
-    figure.savefig(output, dpi=120)
+    figure.savefig(output, dpi=110)
     plt.close(figure)
 
 
-def animate(trace: Trace, output: str, frames: int = 60) -> None:
+def animate(trace: Trace, seconds: float, output: str, frames: int = 60) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
     from matplotlib.animation import FuncAnimation, PillowWriter
 
-    figure = plt.figure(figsize=(6, 5))
+    figure = plt.figure(figsize=(6.4, 4.8), layout="constrained")
     scene = figure.add_subplot(projection="3d")
-    everything = np.concatenate([np.asarray(arm).reshape(-1, 3) for arm in trace.arms])
-    low, high = everything.min(axis=0), everything.max(axis=0)
+    bar = ProgressBar(frames, "drawing")
 
-    def show(k):
+    def show(number):
+        k = round(number / (frames - 1) * (len(trace.position) - 1))
         scene.clear()
-        scene.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), zlim=(low[2], high[2]))
-        for arm, color in zip(trace.arms, ("tab:blue", "tab:orange"), strict=True):
-            scene.plot(*np.asarray(arm[k]).T, "o-", color=color)
-        tips = np.stack([np.asarray(arm[k, -1]) for arm in trace.arms])
-        scene.plot(*tips.T, color="black", linewidth=6)
-        scene.plot(*np.asarray(trace.position[: k + 1]).T, color="gray", linewidth=1)
+        draw_moment(scene, trace, k)
+        scene.plot(*np.asarray(trace.position[: k + 1]).T, color="tab:red", linewidth=2)
+        set_view(scene, trace)
+        scene.set_title(f"t = {seconds * k / len(trace.position):.1f} s")
+        bar.update(number + 1)
 
-    indices = np.linspace(0, len(trace.position) - 1, frames).astype(int)
-    FuncAnimation(figure, show, frames=indices).save(output, writer=PillowWriter(fps=15))
+    film = FuncAnimation(figure, show, frames=frames, init_func=lambda: None)
+    film.save(output, writer=PillowWriter(fps=round(frames / seconds)))
     plt.close(figure)
 
 
@@ -197,10 +248,10 @@ def main() -> None:
     print(f"contacts hold all along          {bool(jnp.all(trace.report.holds))}")
     try:
         draw(trace, arguments.seconds, arguments.output)
-        print(f"picture                          {arguments.output}")
+        print(f"picture written to               {Path(arguments.output).resolve()}")
         if arguments.animation:
-            animate(trace, arguments.animation)
-            print(f"animation                        {arguments.animation}")
+            animate(trace, arguments.seconds, arguments.animation)
+            print(f"animation written to             {Path(arguments.animation).resolve()}")
     except ModuleNotFoundError:
         print('no picture: matplotlib is missing (pip install "jaxsoa[viz]")')
 

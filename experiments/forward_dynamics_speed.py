@@ -3,7 +3,8 @@
     pip install -e ".[bench]" && python experiments/forward_dynamics_speed.py
 
 Every contender computes the same states; answers are compared before anything is timed. Repetitions are interleaved
-and the minimum is taken, because machines are noisy. frax runs with the settings its README recommends.
+and the minimum is taken, because machines are noisy. Both JAX libraries run with the XLA flags they recommend: those of
+frax's README and `soa.fast_cpu()`; `--default-flags` leaves XLA alone.
 """
 
 from __future__ import annotations
@@ -12,17 +13,15 @@ import argparse
 import os
 import time
 
-os.environ.setdefault("XLA_FLAGS", "")
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--batch", type=int, default=4096)
 parser.add_argument("--repetitions", type=int, default=30)
-parser.add_argument(
-    "--recommended-flags", action="store_true", help="the XLA flags that frax recommends, for all JAX contenders"
-)
+parser.add_argument("--default-flags", action="store_true", help="no XLA flags at all")
 options = parser.parse_args()
-if options.recommended_flags:
-    os.environ["XLA_FLAGS"] += (
-        " --xla_cpu_multi_thread_eigen=false --xla_cpu_scheduler_type=CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"
+if not options.default_flags:
+    os.environ["XLA_FLAGS"] = (
+        os.environ.get("XLA_FLAGS", "")
+        + " --xla_cpu_multi_thread_eigen=false --xla_cpu_scheduler_type=CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"
     )
 os.environ["JAX_ENABLE_X64"] = "1"
 
@@ -30,13 +29,16 @@ import warnings  # noqa: E402
 
 warnings.simplefilter("ignore")
 
+import jaxsoa as soa  # noqa: E402
+
+if not options.default_flags:
+    soa.fast_cpu()
+
 import frax  # noqa: E402
 import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 import pinocchio as pin  # noqa: E402
-
-import jaxsoa as soa  # noqa: E402
 
 urdf = os.path.join(os.path.dirname(frax.__file__), "assets", "iiwa", "iiwa14.urdf")
 robot = soa.load_urdf(urdf, validate="off").frictionless()

@@ -1,11 +1,13 @@
 """The linearized forward model of an arm and a humanoid, batch of 4096, float64, and its ratio to other ways.
 
-    pip install -e ".[bench]" && python experiments/linearization_speed.py [--robot iiwa|g1] [--recommended-flags]
+    pip install -e ".[bench]" && python experiments/linearization_speed.py [--robot iiwa|g1] [--flags ours|both|none]
 
 Contenders, all on the same states, answers compared before anything is timed: `soa.linearize_forward_dynamics`;
 `jax.jacfwd` of frax's forward dynamics; `jax.jacfwd` of our own articulated-body sweeps with their derivative rule
 taken away; `jax.jacfwd` of our forward dynamics with it; Pinocchio's computeABADerivatives on one thread. Repetitions
 are interleaved and the minimum is taken. The reverse-mode gradient of forward dynamics is timed beside a forward pass.
+XLA runs with what `soa.fast_cpu()` asks for (`--flags both`: also with what frax recommends; `none`: with its
+defaults). The humanoid's Jacobians by jacfwd want gigabytes for a whole batch, so they get an eighth of it.
 """
 
 from __future__ import annotations
@@ -19,9 +21,9 @@ parser.add_argument("--robot", choices=("iiwa", "g1"), default="iiwa", help="7-j
 parser.add_argument("--batch", type=int, default=4096)
 parser.add_argument("--repetitions", type=int, default=10)
 parser.add_argument("--no-frax", action="store_true", help="leave out frax, which compiles slowly for a humanoid")
-parser.add_argument("--recommended-flags", action="store_true", help="the XLA flags that frax recommends, for all")
+parser.add_argument("--flags", choices=("ours", "both", "none"), default="ours", help="whose XLA flags")
 options = parser.parse_args()
-if options.recommended_flags:
+if options.flags == "both":
     os.environ["XLA_FLAGS"] = (
         os.environ.get("XLA_FLAGS", "")
         + " --xla_cpu_multi_thread_eigen=false --xla_cpu_scheduler_type=CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"
@@ -32,13 +34,17 @@ import warnings  # noqa: E402
 
 warnings.simplefilter("ignore")
 
+import jaxsoa as soa  # noqa: E402
+
+if options.flags != "none":
+    soa.fast_cpu()
+
 import frax  # noqa: E402
 import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 import pinocchio as pin  # noqa: E402
 
-import jaxsoa as soa  # noqa: E402
 from jaxsoa.dynamics.motion import _sweeps  # noqa: E402  (the sweeps under the derivative rule)
 
 assets = os.path.join(os.path.dirname(frax.__file__), "assets")
@@ -102,10 +108,12 @@ timed = {
     "forward dynamics": ruled,
     "reverse-mode gradient of forward dynamics": jax.grad(loss, argnums=(0, 1, 2)),
 }
-compiled = {}
+compiled, inputs = {}, {}
 for name, function in timed.items():
     start = time.perf_counter()
-    compiled[name] = jax.jit(jax.vmap(function)).lower(q, v, tau).compile()
+    some = batch // 8 if floating and name.startswith("jacfwd") else batch
+    inputs[name] = q[:some], v[:some], tau[:some]
+    compiled[name] = jax.jit(jax.vmap(function)).lower(*inputs[name]).compile()
     print(f"compiled in {time.perf_counter() - start:6.1f} s  {name}", flush=True)
 
 model = pin.buildModelFromUrdf(urdf, *((pin.JointModelFreeFlyer(),) if floating else ()))
@@ -118,10 +126,10 @@ if floating:
 pin_v, pin_tau = np.empty((batch, nv)), np.empty((batch, nv))
 pin_v[:, order], pin_tau[:, order] = np.asarray(v), np.asarray(tau)
 
-answers = {name: compiled[name](q, v, tau) for name in contenders if "own states" not in name}
+answers = {name: compiled[name](*inputs[name]) for name in contenders if "own states" not in name}
 for name, matrices in answers.items():
     worst = 0.0
-    for k in range(0, batch, max(1, batch // 64)):
+    for k in range(0, len(inputs[name][0]), max(1, batch // 64)):
         reference = [np.array(x) for x in pin.computeABADerivatives(model, data, pin_q[k], pin_v[k], pin_tau[k])]
         reference[2] = np.triu(reference[2]) + np.triu(reference[2], 1).T
         for x, y in zip(matrices, reference, strict=True):
@@ -134,19 +142,19 @@ best = dict.fromkeys([*compiled, "Pinocchio computeABADerivatives"], np.inf)
 for _ in range(options.repetitions):
     for name, function in compiled.items():
         start = time.perf_counter()
-        jax.block_until_ready(function(q, v, tau))
-        best[name] = min(best[name], time.perf_counter() - start)
+        jax.block_until_ready(function(*inputs[name]))
+        best[name] = min(best[name], (time.perf_counter() - start) / len(inputs[name][0]))
     start = time.perf_counter()
     for state in zip(pin_q, pin_v, pin_tau, strict=True):
         pin.computeABADerivatives(model, data, *state)
     best["Pinocchio computeABADerivatives"] = min(
-        best["Pinocchio computeABADerivatives"], time.perf_counter() - start
+        best["Pinocchio computeABADerivatives"], (time.perf_counter() - start) / batch
     )
 
 print(f"\n{robot.name}: {robot.n_links} links, {nv} degrees of freedom, batch {batch}, float64")
 print(f"{'':48s} us per state   ratio to linearize_forward_dynamics")
 fast = best["linearize_forward_dynamics"]
 for name, seconds in best.items():
-    print(f"{name:48s} {1e6 * seconds / batch:12.2f} {seconds / fast:8.2f}")
+    print(f"{name:48s} {1e6 * seconds:12.2f} {seconds / fast:8.2f}")
 ratio = best["reverse-mode gradient of forward dynamics"] / best["forward dynamics"]
 print(f"one reverse-mode gradient costs {ratio:.2f} forward evaluations")

@@ -6,7 +6,15 @@ the origin of the link or frame named; links are numbered base to tip, parents b
 """
 
 from jaxsoa import (
+    convert as convert,
+    identify as identify,
     models as models,
+    optimize as optimize,
+    simulate as simulate,
+    viz as viz,
+)
+from jaxsoa.cpu import (
+    fast_cpu as fast_cpu,
 )
 from jaxsoa.dynamics.forward import (
     AccelerationSplit as AccelerationSplit,
@@ -53,8 +61,21 @@ from jaxsoa.dynamics.operational import (
     tip_compliance as tip_compliance,
     tip_force_accelerations as tip_force_accelerations,
 )
+from jaxsoa.export import (
+    export_function as export_function,
+    load_function as load_function,
+)
+from jaxsoa.io.archive import (
+    load as load,
+    save as save,
+)
 from jaxsoa.io.load import (
+    load_mjcf as load_mjcf,
+    load_mjcf_constraints as load_mjcf_constraints,
     load_urdf as load_urdf,
+)
+from jaxsoa.io.urdf_export import (
+    save_urdf as save_urdf,
 )
 from jaxsoa.linearized.base_parameters import (
     BaseParameters as BaseParameters,
@@ -89,6 +110,7 @@ from jaxsoa.model.description import (
     ModelError as ModelError,
 )
 from jaxsoa.model.multibody import (
+    Limits as Limits,
     Multibody as Multibody,
 )
 from jaxsoa.model.validation import (
@@ -120,6 +142,7 @@ from jaxsoa.operators.terms import (
 from jaxsoa.simulate import (
     State as State,
     rollout as rollout,
+    sharded_rollout as sharded_rollout,
     step as step,
 )
 

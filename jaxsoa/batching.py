@@ -7,13 +7,20 @@ wants creep backwards into the sweeps, where it makes every access a strided one
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.custom_batching import custom_vmap
 from jax.experimental.layout import Layout, with_layout_constraint
 from jaxtyping import Array
+
+MULTI_OUTPUT_FUSION = "xla_cpu_use_multi_output_fusion"
+
+SWEEP_CHUNK = 256
+"""States to sweep at a time where the loops of a sweep are few: more leave the cache, fewer are lost in overhead."""
 
 
 def row_major(x: Array) -> Array:
@@ -36,11 +43,86 @@ def batch_first(x: Any) -> Any:
     return staged(jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), staged(x)))
 
 
+def multi_output_fusion() -> bool:
+    """Whether XLA was asked (see `fast_cpu`) to compute several results in one loop. Without it, a sweep's step is
+    dozens of loops that compute shared terms again, and large batches are worth more than a warm cache."""
+    return f"{MULTI_OUTPUT_FUSION}=true" in os.environ.get("XLA_FLAGS", "")
+
+
 def chunk_size(nv: int) -> int | None:
-    """States to treat at a time on a CPU, so that what one chunk needs stays in the second-level cache."""
+    """States to linearize at a time on a CPU, so that what one chunk needs stays in the second-level cache."""
     if jax.default_backend() != "cpu":
         return None
     return 256 if nv <= 12 else 128 if nv <= 24 else 64
+
+
+def either_way(function: Callable, *, linear: bool = False) -> Callable:
+    """`function(robot, ..., split=)` as one evaluation, packed; under `jax.vmap` in components, batch last, chunked.
+
+    The result cannot be differentiated; it is for use inside derivative rules. With `linear`, the last argument holds
+    tangents; where the batch is in those alone (columns of a Jacobian), what the rest gives is computed only once.
+    """
+
+    @custom_vmap
+    def call(*arguments):
+        return function(*arguments, split=False)
+
+    @call.def_vmap
+    def batched(axis_size, in_batched, *arguments):
+        in_batched = tuple(in_batched)
+        if linear and not any(jax.tree.leaves(in_batched[:-1])):
+            axes = jax.tree.map(lambda b: 0 if b else None, in_batched[-1])
+            outputs = jax.vmap(lambda x: function(*arguments[:-1], x, split=False), in_axes=(axes,))(arguments[-1])
+            return outputs, jax.tree.map(lambda _: True, outputs)
+
+        def run(*arguments):
+            arguments = jax.tree.map(batch_last, arguments, in_batched)
+            size = max(x.shape[-1] for x in jax.tree.leaves(arguments))
+            outputs = function(*arguments, split=True)
+            return jax.tree.map(lambda x: jnp.moveaxis(jnp.broadcast_to(x, (*x.shape[:-1], size)), -1, 0), outputs)
+
+        size = SWEEP_CHUNK if jax.default_backend() == "cpu" and multi_output_fusion() else None
+        outputs = in_chunks(run, size, axis_size, in_batched, arguments)
+        return outputs, jax.tree.map(lambda _: True, outputs)
+
+    return call
+
+
+def linear_zeros(shape: tuple[int, ...], dtype: Any, x: Any) -> Array:
+    """Zeros that depend linearly on every leaf of x."""
+    total = sum(0 * leaf.ravel()[0] for leaf in jax.tree.leaves(x) if leaf.size)
+    return jnp.broadcast_to(jnp.asarray(total).astype(dtype), shape)
+
+
+def linked(tree: Any, to: Any = None) -> Any:
+    """The same values, each leaf depending on all (and on `to`): JAX transposes a linear solve only if all parts of
+    its right-hand side are tangents, not if some happen to be constant."""
+    return jax.tree.map(lambda x: x + linear_zeros((), x.dtype, (tree, to)), tree)
+
+
+def linear_map(reference: Callable, apply: Callable, transpose: Callable, x: Any) -> Any:
+    """L x, by `apply` in forward mode and `transpose` in reverse mode, neither of which is ever differentiated.
+
+    Derivatives by whatever L itself depends on are those of `reference`, the same map in plain JAX. L x is the
+    solution of y - L x = 0 beside x = x, and a linear solve may bring its own solvers for both directions.
+    """
+    x = linked(x)
+    y = jax.tree.map(lambda s: linear_zeros(s.shape, s.dtype, x), jax.eval_shape(reference, x))
+
+    def matvec(xy):
+        x, y = xy
+        product = reference(x)
+        return linked(x, product), jax.tree.map(jnp.subtract, y, product)
+
+    def solve(_, xy):
+        x, y = xy
+        return x, jax.tree.map(jnp.add, y, apply(x))
+
+    def solve_transposed(_, xy):
+        x, y = xy
+        return jax.tree.map(jnp.add, x, transpose(y)), y
+
+    return jax.lax.custom_linear_solve(matvec, (x, y), solve, solve_transposed)[1]
 
 
 def in_chunks(function: Callable, size: int | None, axis_size: int, in_batched: tuple, arguments: tuple) -> Any:

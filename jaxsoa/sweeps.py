@@ -23,6 +23,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from jaxsoa.indexing import MAX_PIECES, take_rows
+
 PyTree = Any
 
 MAX_RUNS = 3
@@ -69,6 +71,7 @@ class SweepPlan:
         position = np.zeros(self.n_links, int)
         position[order[valid]] = np.flatnonzero(valid)
         self.link_position = position  # where each link's result stands in the concatenated runs
+        self.pieces = _pieces(self.runs, self.n_links)
         self._hash = hash(self.parents)
 
     def __hash__(self) -> int:
@@ -85,6 +88,22 @@ class SweepPlan:
     def sequential_steps(self) -> int:
         """Number of steps one sweep takes one after another: the depth of the tree."""
         return sum(run.depth for run in self.runs)
+
+
+def _pieces(runs: list[_Run], n_links: int) -> list[tuple[int, int, int, int]]:
+    """Stretches (run, slot, first depth, count) of results that, one after another, are in link order."""
+    place = {}
+    for number, run in enumerate(runs):
+        for d, w in zip(*np.nonzero(run.valid), strict=True):
+            place[int(run.slots[d, w])] = (number, int(w), int(d))
+    pieces: list[tuple[int, int, int, int]] = []
+    for link in range(n_links):
+        number, slot, d = place[link]
+        if pieces and pieces[-1][:2] == (number, slot) and sum(pieces[-1][2:]) == d:
+            pieces[-1] = (*pieces[-1][:3], pieces[-1][3] + 1)
+        else:
+            pieces.append((number, slot, d, 1))
+    return pieces
 
 
 def _levels(parents: Sequence[int]) -> list[list[int]]:
@@ -138,26 +157,23 @@ def _cut_by_width(levels: list[list[int]]) -> list[int]:
 
 
 def _take(tree: PyTree, index: np.ndarray) -> PyTree:
-    """Rows of every leaf; free when the index is the identity."""
-    index = np.asarray(index)
-
-    def rows(leaf: jax.Array) -> jax.Array:
-        if index.ndim == 1 and len(index) == leaf.shape[0] and np.array_equal(index, np.arange(len(index))):
-            return leaf
-        return jnp.take(leaf, index, axis=0, mode="clip")
-
-    return jax.tree.map(rows, tree)
-
-
-def _pack(run: _Run, xs: PyTree) -> PyTree:
-    flat = _take(xs, run.slots.ravel())
-    return jax.tree.map(lambda x: x.reshape(run.depth, run.width, *x.shape[1:]), flat)
+    """Rows of every leaf by an index known at compile time."""
+    return jax.tree.map(lambda leaf: take_rows(leaf, index), tree)
 
 
 def _unpack(plan: SweepPlan, ys: list[PyTree]) -> PyTree:
-    flat = [jax.tree.map(lambda y: y.reshape(-1, *y.shape[2:]), y) for y in ys]
-    joined = flat[0] if len(flat) == 1 else jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *flat)
-    return _take(joined, plan.link_position)
+    """Results of the runs, each (depth, width, ...), in link order: stretches of a slot, where those are few."""
+    pieces = plan.pieces
+    if len(pieces) > MAX_PIECES:
+        flat = [jax.tree.map(lambda y: y.reshape(-1, *y.shape[2:]), y) for y in ys]
+        joined = flat[0] if len(flat) == 1 else jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *flat)
+        return jax.tree.map(lambda x: jnp.take(x, plan.link_position, axis=0, mode="clip"), joined)
+
+    def joined_leaf(*leaves):
+        parts = [leaves[run][start : start + count, slot] for run, slot, start, count in pieces]
+        return parts[0] if len(parts) == 1 else jnp.concatenate(parts)
+
+    return jax.tree.map(joined_leaf, *ys)
 
 
 def _is_chain(plan: SweepPlan) -> bool:
@@ -180,7 +196,7 @@ def scatter(plan: SweepPlan, body: Callable, base: PyTree, xs: PyTree) -> PyTree
     carry = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], base)
     ys = []
     for run in plan.runs:
-        x = _pack(run, xs)
+        x = _take(xs, run.slots)
         carry = _take(carry, run.parent_slots[0])
         index = None
         if not run.straight:
@@ -221,7 +237,7 @@ def gather(plan: SweepPlan, body: Callable, zero: PyTree, xs: PyTree) -> tuple[P
     deeper: tuple[_Run, PyTree] | None = None
     for number in reversed(range(len(plan.runs))):
         run = plan.runs[number]
-        x = _pack(run, xs)
+        x = _take(xs, run.slots)
         if deeper is None:
             total = jax.tree.map(partial(_repeated, run.width), zero)
         else:
@@ -274,11 +290,16 @@ def _sum_into_parents(contribution: PyTree, parent_slots: np.ndarray, valid: np.
     """Sum of children per parent, indices known at compile time."""
     if valid.all() and len(parent_slots) == width and np.array_equal(parent_slots, np.arange(width)):
         return contribution
-    segments = jnp.asarray(np.where(valid, parent_slots, width))
+    children = [np.flatnonzero(valid & (parent_slots == parent)) for parent in range(width)]
+    listed = width <= MAX_PIECES and max(map(len, children)) <= MAX_LISTED_CHILDREN
 
     def add(leaf: jax.Array) -> jax.Array:
         if width == 1:
-            return jnp.sum(leaf[np.flatnonzero(valid)], axis=0, keepdims=True)
+            return jnp.sum(take_rows(leaf, children[0]), axis=0, keepdims=True)
+        if listed:
+            zero = jnp.zeros_like(leaf[0])
+            return jnp.stack([sum((leaf[i] for i in own[1:]), leaf[own[0]]) if len(own) else zero for own in children])
+        segments = jnp.asarray(np.where(valid, parent_slots, width))
         return jax.ops.segment_sum(leaf, segments, num_segments=width + 1)[:width]
 
     return jax.tree.map(add, contribution)

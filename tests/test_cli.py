@@ -2,44 +2,203 @@
 
 from __future__ import annotations
 
-import xml.etree.ElementTree as ElementTree
+import csv
 
+import jax
 import numpy as np
 import pytest
 
-from jaxsoa.cli import main
-from jaxsoa.drawing import draw_motion
+import jaxsoa as soa
+from jaxsoa.cli import COMMANDS, main
+from jaxsoa.cli.linearize import continuous_model
+from jaxsoa.cli.robots import BUILT_IN
 
 ARM = """<robot name="arm"><link name="base"/><link name="rod"><inertial><mass value="2"/>
 <inertia ixx="1" ixy="0" ixz="0" iyy="1" iyz="0" izz="1"/></inertial></link>
 <joint name="hinge" type="continuous"><parent link="base"/><child link="rod"/></joint></robot>"""
 
+MJCF = """<mujoco model="swing"><worldbody><body name="bob"><joint name="pin" type="hinge" axis="0 1 0"/>
+<geom type="sphere" size=".1" pos="0 0 -1" mass="1"/></body></worldbody></mujoco>"""
 
-def test_info_shows_the_tree(tmp_path, capsys):
+
+@pytest.fixture
+def arm(tmp_path):
     path = tmp_path / "arm.urdf"
     path.write_text(ARM)
-    assert main(["info", str(path)]) == 0
-    out = capsys.readouterr().out
-    assert "1 moving links" in out and "rod  (continuous hinge, 2.000 kg)" in out
+    return path
 
 
-def test_an_error_is_one_line_and_an_exit_code(tmp_path, capsys):
-    path = tmp_path / "broken.urdf"
-    path.write_text(ARM.replace('value="2"', 'value="-2"'))
-    assert main(["info", str(path)]) == 2
-    err = capsys.readouterr().err
+def lines(capsys):
+    captured = capsys.readouterr()
+    return captured.out, captured.err
+
+
+# --- help, errors, exit codes ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", [None, *COMMANDS])
+def test_help_has_examples(command, capsys):
+    with pytest.raises(SystemExit) as leaving:
+        main(["--help"] if command is None else [command, "--help"])
+    assert leaving.value.code == 0
+    out, _ = lines(capsys)
+    assert "examples:" in out and f"jaxsoa {command or 'demo'}" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["info", "nosuch"], ["nosuch", "puma560"]),
+        (["info", "nosuch.urdf"], ["nosuch.urdf"]),
+        (["info", "nosuch.npz"], ["nosuch.npz"]),
+        (["info", "puma560:3"], ["puma560"]),
+        (["info", "chain:many"], ["chain"]),
+        (["info", "chain:0"], ["chain"]),
+        (["info", "puma560", "--floating-base"], ["URDF"]),
+        (["simulate", "cart_pole", "--q", "1"], ["--q", "2", "1"]),
+        (["simulate", "cart_pole", "--v", "1,x"], ["--v", "'x'"]),
+        (["simulate", "cart_pole", "--q", "joint7=1"], ["joint7", "joint1"]),
+        (["simulate", "cart_pole", "--dt", "0"], ["--dt"]),
+        (["simulate", "cart_pole", "--steps", "0"], ["step"]),
+        (["simulate", "cart_pole", "-o", "motion.txt"], ["motion.txt", ".npz"]),
+        (["simulate", "cart_pole", "-o", "/no/such/folder/motion.npz"], ["folder"]),
+        (["linearize", "cart_pole", "--dt", "-1"], ["--dt"]),
+        (["view", "cart_pole", "--trajectory", "nosuch.npz"], ["nosuch.npz"]),
+        (["benchmark", "cart_pole", "--batch", "0"], ["--batch"]),
+        (["demo", "--batch", "0"], ["--batch"]),
+        (["demo", "--output", "picture.txt"], ["picture.txt", ".png"]),
+    ],
+)
+def test_an_error_is_one_line_that_names_the_fault(arguments, words, capsys):
+    assert main(arguments) == 2
+    out, err = lines(capsys)
+    assert err.startswith("jaxsoa: ") and err.count("\n") == 1 and not out
+    assert all(word in err for word in words), err
+
+
+def test_a_broken_file_is_one_line_and_a_traceback_if_asked(arm, capsys):
+    arm.write_text(ARM.replace('value="2"', 'value="-2"'))
+    assert main(["info", str(arm)]) == 2
+    _, err = lines(capsys)
     assert err.count("\n") == 1 and "rod" in err and "-2" in err
+    for arguments in (["--traceback", "info", str(arm)], ["info", str(arm), "--traceback"]):
+        with pytest.raises(soa.ModelError):
+            main(arguments)
+
+
+# --- info -----------------------------------------------------------------------------------------------------------
+
+
+def test_info_shows_the_tree(arm, capsys):
+    assert main(["info", str(arm), "--joints"]) == 0
+    out, _ = lines(capsys)
+    assert "1 moving links" in out and "rod  (continuous hinge, 2.000 kg)" in out
+    assert "hinge  continuous  0" in out
+    body = ARM.split('<link name="rod">')[1].split("</link>")[0]
+    arm.write_text(ARM.replace('<link name="base"/>', f'<link name="base">{body}</link>'))
+    assert main(["info", str(arm), "--floating-base"]) == 0
+    assert "nq 8, nv 7" in lines(capsys)[0]
+
+
+def test_info_draws_branches(capsys):
+    assert main(["info", "dual_arm"]) == 0
+    out, _ = lines(capsys)
+    assert "├─ left_shoulder_pitch_link" in out and "└─ right_shoulder_pitch_link" in out and "│  └─ left" in out
+
+
+def test_info_reports_what_is_doubtful(arm, capsys):
+    arm.write_text(ARM.replace('ixx="1"', 'ixx="5"'))
+    assert main(["info", str(arm)]) == 0
+    assert "warning:" in lines(capsys)[0]
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_every_built_in_robot_has_a_name(name, capsys):
+    assert main(["info", name]) == 0
+    assert name in lines(capsys)[0]
+
+
+def test_robots_from_mjcf(tmp_path, capsys):
+    pytest.importorskip("mujoco")
+    path = tmp_path / "swing.xml"
+    path.write_text(MJCF)
+    assert main(["info", str(path)]) == 0
+    assert "bob" in lines(capsys)[0]
+
+
+# --- simulate, linearize, benchmark ---------------------------------------------------------------------------------
+
+
+def test_simulate_writes_the_motion_of_rollout(tmp_path, capsys):
+    npz, table, picture = tmp_path / "m.npz", tmp_path / "m.csv", tmp_path / "m.png"
+    common = ["simulate", "pendulum:2", "--q", "joint2=0.5", "--tau", "1,0", "--steps", "103", "--dt", "0.01"]
+    common += ["--integrator", "semi_implicit_euler"]
+    assert main([*common, "-o", str(npz), "--picture", str(picture)]) == 0
+    assert str(npz) in lines(capsys)[0]
+    robot = soa.models.pendulum(2)
+    torques = np.tile([1.0, 0.0], (103, 1))
+    expected = jax.jit(lambda q: soa.rollout(robot, q, np.zeros(2), torques, 0.01))(np.array([0, 0.5]))
+    with np.load(npz) as file:
+        assert file["time"].shape == (104,) and file["q"].shape == (104, 2)
+        np.testing.assert_allclose(file["q"][1:], expected.q, rtol=1e-10, atol=1e-12)
+        np.testing.assert_allclose(file["v"][1:], expected.v, rtol=1e-10, atol=1e-12)
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    # Started where velocities overflow: reported, and still written.
+    assert main([*common, "--v", "0,1e200", "-o", str(table)]) == 1
+    assert "diverged at 0.01 s" in lines(capsys)[0]
+    with table.open(encoding="utf-8") as file:
+        rows = list(csv.reader(file))
+    assert rows[0] == ["time", "q.joint1", "q.joint2", "v.joint1", "v.joint2", "energy"]
+    assert len(rows) == 105 and [float(x) for x in rows[1][:5]] == [0, 0, 0.5, 0, 1e200]
+
+
+def test_linearize_finds_the_falling_pendulum(tmp_path, capsys):
+    npz, table = tmp_path / "model.npz", tmp_path / "model.csv"
+    assert main(["linearize", "pendulum", "--q", str(np.pi), "-o", str(npz)]) == 0
+    out, _ = lines(capsys)
+    robot = soa.models.pendulum(1)
+    m, l, central = float(robot.mass[0]), float(-robot.com[0, 2]), float(robot.inertia[0, 1, 1])
+    rate = np.sqrt(m * 9.81 * l / (central + m * l**2))
+    assert "(1 of 2 growing)" in out and f"{rate:+.4f}" in out and "doubles every" in out
+    with np.load(npz) as file:
+        A, B, values = file["A"], file["B"], file["eigenvalues"]
+    np.testing.assert_allclose(np.sort(values.real), [-rate, rate], rtol=1e-9)
+    assert main(["linearize", "pendulum", "--q", str(np.pi), "-o", str(table)]) == 0
+    with table.open(encoding="utf-8") as file:
+        rows = list(csv.reader(file))
+    assert rows[0] == ["dq.joint1", "dv.joint1", "dtau.joint1"]
+    np.testing.assert_allclose(np.array(rows[1:], float), np.concatenate([A, B], axis=1), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.slow
+def test_the_continuous_model_of_a_turning_body():
+    """A spherical joint turning with w: d/dt dq = dv - w x dq; the lower rows by central differences."""
+    robot = soa.models.random_tree(3, 1, ["spherical"])
+    q, w, tau = robot.random(1), np.array([0.3, -0.8, 0.5]), np.array([0.2, 0.1, -0.4])
+    A, B = jax.jit(continuous_model)(robot, q, w, tau)
+    turning = np.array([[0, -w[2], w[1]], [w[2], 0, -w[0]], [-w[1], w[0], 0]])
+    np.testing.assert_allclose(A[:3], np.concatenate([-turning, np.eye(3)], axis=1), atol=1e-12)
+    np.testing.assert_array_equal(B[:3], 0)
+    dynamics = jax.jit(lambda x: soa.forward_dynamics(robot, robot.integrate(q, x[:3]), w + x[3:6], tau + x[6:]))
+    h = 1e-6
+    columns = [(dynamics(h * e) - dynamics(-h * e)) / (2 * h) for e in np.eye(9)]
+    lower = np.concatenate([A[3:], B[3:]], axis=1)
+    # Central differences in double precision: rounding 1e-16 / h, times accelerations of order 100.
+    np.testing.assert_allclose(np.stack(columns, axis=1), lower, atol=1e-7 * np.abs(lower).max())
+
+
+@pytest.mark.slow
+def test_benchmark_agrees_with_pinocchio(capsys):
+    pytest.importorskip("pinocchio")
+    assert main(["benchmark", "pendulum:2", "--batch", "3", "--repetitions", "1"]) == 0
+    out, _ = lines(capsys)
+    assert "linearized forward dynamics" in out and "largest relative difference from Pinocchio" in out
 
 
 @pytest.mark.slow
 def test_demo_runs_checks_itself_and_writes_a_picture(tmp_path, capsys):
-    picture = tmp_path / "demo.svg"
+    picture = tmp_path / "demo.png"
     assert main(["demo", "--batch", "4", "--seconds", "0.1", "--output", str(picture)]) == 0
-    out = capsys.readouterr().out
+    out, _ = lines(capsys)
     assert "energy drift" in out and str(picture) in out
-    assert ElementTree.parse(picture).getroot().tag.endswith("svg")
-
-
-def test_drawing_refuses_what_cannot_be_drawn(tmp_path):
-    with pytest.raises(ValueError, match="NaN"):
-        draw_motion(np.full((2, 1, 3), np.nan), [-1], tmp_path / "x.svg", title="x")
+    assert picture.read_bytes().startswith(b"\x89PNG")

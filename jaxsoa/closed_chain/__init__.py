@@ -31,6 +31,7 @@ from jaxsoa.closed_chain.contacts import (
     Rigid as Rigid,
     SoftFinger as SoftFinger,
 )
+from jaxsoa.closed_chain.cut_chain import CutChain as CutChain, cut_chain_dynamics as cut_chain_dynamics
 from jaxsoa.closed_chain.embedding import (
     EmbeddedAcceleration as EmbeddedAcceleration,
     Embedding as Embedding,
@@ -40,6 +41,7 @@ from jaxsoa.closed_chain.embedding import (
     embedded_mass_matrix as embedded_mass_matrix,
     embedded_velocity as embedded_velocity,
 )
+from jaxsoa.closed_chain.equality import Equality as Equality, equality_constraints as equality_constraints
 from jaxsoa.closed_chain.grasp import (
     Arm as Arm,
     GraspState as GraspState,
@@ -59,9 +61,7 @@ from jaxsoa.closed_chain.loop_inverse import (
     loop_inverse_dynamics as loop_inverse_dynamics,
 )
 from jaxsoa.closed_chain.loops import (
-    CutChain as CutChain,
     LoopAcceleration as LoopAcceleration,
-    cut_chain_dynamics as cut_chain_dynamics,
     holding as holding,
     loop_effective_inertia as loop_effective_inertia,
     loop_errors as loop_errors,

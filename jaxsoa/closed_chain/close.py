@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -16,8 +17,9 @@ from jaxtyping import Array, Float, Int, Shaped
 
 from jaxsoa.closed_chain.algebra import complement, pseudo_inverse, turned
 from jaxsoa.closed_chain.constraints import Constraint, rotation_error
-from jaxsoa.closed_chain.grasp import GraspSystem, Pose, check_pose, tip
-from jaxsoa.closed_chain.loops import check_loops, loop_rows
+from jaxsoa.closed_chain.frames import MovingFrame, moving_frame
+from jaxsoa.closed_chain.grasp import Arm, GraspSystem, Pose, check_pose
+from jaxsoa.closed_chain.loops import check_loops, loop_rows_at_rest
 from jaxsoa.model.multibody import Multibody
 
 
@@ -37,44 +39,57 @@ def movable(robot: Multibody, hold: Sequence[str]) -> np.ndarray:
     return mask
 
 
+class _Iterate(NamedTuple):
+    """State of the search: the best configuration so far with its error and Jacobian, and where to look next."""
+
+    best: tuple[Array, Array, Array]
+    damping: Array
+    next: Array
+    count: Array
+
+
 def _solve(robot: Multibody, residual: Callable, q: Array, mask: Array, tolerance: float, iterations: int) -> Closed:
     """`residual(q) -> (error, jacobian)`. Damping follows the error, which keeps the last steps quadratic."""
 
-    def step(q, damping):
-        e, J = residual(q)
+    def step(q, e, J, damping):
         J = J * mask
         gram = J @ J.T
         shift = damping * jnp.minimum(1.0, jnp.sum(e * e)) + 1e-13 * jnp.trace(gram)
         d = -mask * (J.T @ jnp.linalg.solve(gram + shift * jnp.eye(len(e), dtype=e.dtype), e))
         return robot.integrate(q, d / jnp.maximum(1.0, jnp.max(jnp.abs(d)) / 0.5))
 
-    def size(q):
-        return jnp.sqrt(jnp.sum(residual(q)[0] ** 2))
-
+    # One evaluation per pass: a loop body compiles once, and the first pass looks at the guess itself.
     def body(state):
-        q, error, damping, count = state
-        new = step(q, damping)
-        new_error = size(new)
-        better = new_error < error
-        q = jnp.where(better, new, q)
+        at, damping = state.next, state.damping
+        e, J = residual(at)
+        better = jnp.sum(e * e) < jnp.sum(state.best[1] ** 2)
+        first = state.count == 0
+        best = jax.tree.map(lambda new, old: jnp.where(better | first, new, old), (at, e, J), state.best)
         damping = jnp.where(better, jnp.maximum(damping / 4, 1e-6), damping * 8)
-        return q, jnp.where(better, new_error, error), damping, count + 1
+        damping = jnp.where(first, 1.0, damping)
+        return _Iterate(best, damping, step(best[0], best[1], best[2], damping), state.count + 1)
 
     def unfinished(state):
-        _, error, damping, count = state
-        return (error > tolerance) & (count < iterations) & (damping < 1e12)
+        far = (state.count == 0) | (jnp.sum(state.best[1] ** 2) > tolerance**2)
+        return far & (state.count <= iterations) & (state.damping < 1e12)
 
-    first = lax.stop_gradient(q)
-    start = (first, size(first), jnp.ones((), q.dtype), jnp.zeros((), int))
-    found, _, _, count = lax.while_loop(unfinished, body, start)
-    found = lax.stop_gradient(found)
-    # Zero in value; it carries the derivative by the initial guess, which held joints pass on unchanged.
-    moved = robot.difference(first, q)
-    e, J = residual(found)
-    q = robot.integrate(found, moved - _least(J, mask, e + J @ moved))
-    e, J = residual(q)
-    q = robot.integrate(q, -_least(J, mask, e))
-    return Closed(q, size(q), count)
+    guess = lax.stop_gradient(q)
+    nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(residual, guess))
+    start = _Iterate((guess, *nothing), jnp.ones((), guess.dtype), guess, jnp.zeros((), int))
+    end = lax.while_loop(unfinished, body, start)
+
+    # Two Newton steps through which derivatives flow; a third pass only looks at the error left. The first step also
+    # carries the derivative by the guess (`moved` is zero in value), which held joints pass on unchanged.
+    def newton(q, x):
+        moved, go = x
+        e, J = residual(q)
+        d = moved - go * _least(J, mask, e + J @ moved)
+        return robot.integrate(q, d), jnp.sqrt(jnp.sum(lax.stop_gradient(e) ** 2))
+
+    moved = robot.difference(guess, q)
+    moves = jnp.stack([moved, jnp.zeros_like(moved), jnp.zeros_like(moved)])
+    q, errors = lax.scan(newton, lax.stop_gradient(end.best[0]), (moves, jnp.array([1.0, 1.0, 0.0], q.dtype)))
+    return Closed(q, errors[-1], end.count)
 
 
 def _least(J: Array, mask: Array, e: Array) -> Array:
@@ -95,30 +110,23 @@ def close_loops_report(
     """`close_loops` with the error left and the number of iterations."""
     loops = check_loops(robot, loops)
     q = robot.check_q(q)
-    still = jnp.zeros(robot.nv, q.dtype)
 
     def residual(q):
-        rows = loop_rows(robot, loops, q, still)
+        rows = loop_rows_at_rest(robot, loops, q)
         return rows.error, rows.jacobian
 
     return _solve(robot, residual, q, jnp.asarray(movable(robot, hold), q.dtype), tolerance, iterations)
 
 
 def close_loops(
-    robot: Multibody,
-    loops: Sequence[Constraint],
-    q: Shaped[Array, " nq"],
-    *,
-    hold: Sequence[str] = (),
-    tolerance: float = 1e-10,
-    iterations: int = 200,
+    robot: Multibody, loops: Sequence[Constraint], q: Shaped[Array, " nq"], **options
 ) -> Float[Array, " nq"]:
     """A configuration near q that closes the loops; joints named in `hold` keep their values.
 
     Differentiable. If the loops cannot be closed the best configuration found is returned: look at `loop_errors`, or
-    call `close_loops_report`.
+    call `close_loops_report`, which takes the same options (hold, tolerance, iterations).
     """
-    return close_loops_report(robot, loops, q, hold=hold, tolerance=tolerance, iterations=iterations).q
+    return close_loops_report(robot, loops, q, **options).q
 
 
 class ClosedGrasp(NamedTuple):
@@ -126,16 +134,27 @@ class ClosedGrasp(NamedTuple):
     error: Float[Array, " l"]
 
 
-def grasp_residual(robot: Multibody, frame: str, q, v, R, p, point, free, target, turns: int):
-    """Error and Jacobian of one arm's grasp: the frame seen from the contact point, in the object's axes."""
-    at = tip(robot, frame, q, v)
-    N = complement(free)
-    position = R.T @ (at.position - p) - point
-    turn = jnp.zeros(3, position.dtype) if target is None else rotation_error(R.T @ at.rotation @ target.T, free, turns)
-    J = turned(R).T @ at.jacobian
+class Hold(NamedTuple):
+    """One arm's grasp along the directions its contact holds, in the object's axes."""
+
+    error: Float[Array, "6"]
+    jacobian: Float[Array, "6 nv"]
+    held: Float[Array, "6 6"]  # takes a velocity at the contact (world axes) to the part of it that is held
+    frame: MovingFrame
+
+
+def hold(arm: Arm, q: Array, v: Array, object_pose: Pose, target: Array | None) -> Hold:
+    """How far an arm's frame is from its contact point and (unless None) from its `target` orientation."""
+    R, p = object_pose
+    frame = moving_frame(arm.robot, arm.frame, q, v)
+    N = complement(arm.contact.axes)
+    position = R.T @ (frame.position - p) - arm.point
     if target is None:
-        N = N.at[:3].set(0)
-    return N @ jnp.concatenate([turn, position]), N @ J
+        turn, N = jnp.zeros_like(position), N.at[:3].set(0)
+    else:
+        turn = rotation_error(R.T @ frame.rotation @ target.T, arm.contact.axes, arm.contact.turns)
+    held = N @ turned(R).T
+    return Hold(N @ jnp.concatenate([turn, position]), held @ frame.jacobian, held, frame)
 
 
 def close_grasp(
@@ -154,16 +173,14 @@ def close_grasp(
     alone.
     """
     q = system.check("q", q, "check_q")
-    R, p = check_pose(object_pose)
+    pose = check_pose(object_pose)
     rotations = (None,) * system.n_arms if rotations is None else tuple(rotations)
     found = []
-    for arm, qi, target in zip(system.arms, q, rotations, strict=True):
-        robot, free = arm.robot, arm.contact.axes
-        turns = arm.contact.turns
-        still = jnp.zeros(robot.nv, qi.dtype)
+    for arm, guess, target in zip(system.arms, q, rotations, strict=True):
+        everywhere = jnp.ones(arm.robot.nv, guess.dtype)
 
-        def residual(q, robot=robot, arm=arm, free=free, target=target, turns=turns, still=still):
-            return grasp_residual(robot, arm.frame, q, still, R, p, arm.point, free, target, turns)
+        def residual(q, arm=arm, target=target, still=0 * everywhere):
+            return hold(arm, q, still, pose, target)[:2]
 
-        found.append(_solve(robot, residual, qi, jnp.ones(robot.nv, qi.dtype), tolerance, iterations))
+        found.append(_solve(arm.robot, residual, guess, everywhere, tolerance, iterations))
     return ClosedGrasp(tuple(c.q for c in found), jnp.stack([c.error for c in found]))

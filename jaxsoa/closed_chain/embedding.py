@@ -27,7 +27,7 @@ from jaxsoa.closed_chain.aggregates import AggregateBody, aggregate_links
 from jaxsoa.closed_chain.algebra import is_concrete, motion_shift, pseudo_inverse
 from jaxsoa.closed_chain.close import close_loops
 from jaxsoa.closed_chain.constraints import Constraint, Coupling
-from jaxsoa.closed_chain.loops import check_loops, loop_rows
+from jaxsoa.closed_chain.loops import check_loops, loop_rows, loop_rows_at_rest
 from jaxsoa.dynamics.articulated import carry_motion
 from jaxsoa.dynamics.inverse import inverse_dynamics_raw
 from jaxsoa.dynamics.kinematics import kinematics, link_inertias
@@ -124,7 +124,7 @@ def _check_count(embedding: Embedding, q: Array) -> None:
     @jax.jit
     def closed_jacobian(robot, loops, q):
         q = close_loops(robot, loops, q, hold=embedding.independent)
-        return loop_rows(robot, loops, q, jnp.zeros(robot.nv, q.dtype)).jacobian
+        return loop_rows_at_rest(robot, loops, q).jacobian
 
     J = np.asarray(closed_jacobian(robot, embedding.loops, q))
     freedom = robot.nv - np.linalg.matrix_rank(J, tol=1e-8)
@@ -152,8 +152,7 @@ def embedded_motion(embedding: Embedding, q: Array, rates: Array | None = None) 
     dtype = q.dtype
     X = jnp.zeros((robot.nv, len(columns)), dtype).at[columns, np.arange(len(columns))].set(1)
 
-    still = jnp.zeros(robot.nv, dtype)
-    rows = loop_rows(robot, embedding.loops, q, still) if embedding.loops else None
+    rows = loop_rows_at_rest(robot, embedding.loops, q) if embedding.loops else None
     where = _row_numbers(embedding.loops)
     factored = []
     for node in embedding.nodes:

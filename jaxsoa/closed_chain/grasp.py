@@ -22,13 +22,7 @@ from jaxtyping import Array, Float, Shaped
 
 from jaxsoa.closed_chain.algebra import complement, components, is_concrete, motion_shift, pseudo_inverse, turned
 from jaxsoa.closed_chain.contacts import Contact, Rigid
-from jaxsoa.dynamics.kinematics import (
-    accelerations,
-    frame_axes,
-    frame_placement,
-    moving_kinematics,
-    shift_acceleration,
-)
+from jaxsoa.closed_chain.frames import MovingFrame, moving_frame
 from jaxsoa.model.description import ModelError
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.spatial import ops
@@ -161,28 +155,6 @@ def stack(values: Sequence[Any]) -> Any:
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *values)
 
 
-class Tip(NamedTuple):
-    """An arm's holding frame: pose (world), Jacobian, velocity J v, bias acceleration J' v."""
-
-    rotation: Array
-    position: Array
-    jacobian: Array
-    velocity: Array
-    bias: Array
-
-
-def tip(robot: Multibody, frame: str, q: Array, v: Array) -> Tip:
-    kin, vel = moving_kinematics(robot, q, v)
-    R, point, link = frame_placement(robot, kin, frame)
-    arm = point - kin.position[link]
-    J = frame_axes(robot, kin, frame)
-    zero = jnp.zeros(3, vel.bias.dtype)
-    alpha = accelerations(robot, kin.offset, vel.bias, (zero, zero))
-    bias = shift_acceleration(alpha[link], vel.angular[link], arm)
-    velocity = motion_shift(arm) @ vel.spatial[link]
-    return Tip(R, point + robot.base_position, J, velocity, bias)
-
-
 # --- state --------------------------------------------------------------------------------------------------------
 
 
@@ -193,7 +165,7 @@ class GraspState(NamedTuple):
     contact_rates: tuple[Array, ...]  # W(0), one (k,) per arm
     position_error: Float[Array, "l 3"]  # contact frame less contact point, along held directions
     velocity_error: Float[Array, "l 6"]  # what V(0) + H* W - A V(C) leaves
-    tips: Tip  # rotation, position, velocity and bias stacked (l, ...); jacobian a tuple
+    tips: MovingFrame  # rotation, position, velocity and bias stacked (l, ...); jacobian a tuple
     offsets: Float[Array, "l 3"]  # from C to the contacts
     axes: tuple[Array, ...]  # H(0), world axes, (k, 6) per arm
     held: Float[Array, "l 6 6"]  # projectors onto the directions held
@@ -217,9 +189,9 @@ def grasp_state(
     q, v = system.check("q", q, "check_q"), system.check("v", v, "check_v")
     R, p = check_pose(object_pose)
     rates = None if contact_rates is None else check_rates(system, contact_rates)
-    tips = over_arms(system, tip, q, v)
+    tips = over_arms(system, moving_frame, q, v)
     jacobians = tuple(t.jacobian for t in tips)
-    stacked: Tip = stack([t._replace(jacobian=None) for t in tips])
+    stacked: MovingFrame = stack([t._replace(jacobian=None) for t in tips])
     points = jnp.stack([ops.matvec(R, arm.point) for arm in system.arms])
     gap = stacked.position - p - points
     slides = np.array([arm.contact.slides for arm in system.arms])

@@ -59,10 +59,10 @@ def grasp_forward_dynamics(
         f_ext=f_ext,
     )
     solution = METHODS[method](problem) if open_chain is None else general(problem, open_chain)
-    return _complete(problem, *solution)
+    return complete(problem, *solution)
 
 
-def _complete(problem: GraspProblem, a: tuple[Array, ...], f: Array, rank: Array) -> GraspAcceleration:
+def complete(problem: GraspProblem, a: tuple[Array, ...], f: Array, rank: Array) -> GraspAcceleration:
     """Object acceleration by (2.10c) and contact accelerations by (b.1f) from joint accelerations and forces."""
     alpha = problem.compliance @ (jnp.einsum("lij,li->j", problem.A, f) - problem.bias)
     tips = jnp.stack([J @ ai for J, ai in zip(problem.jacobians, a, strict=True)]) + problem.state.tips.bias

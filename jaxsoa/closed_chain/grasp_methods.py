@@ -27,7 +27,7 @@ from jaxsoa.closed_chain.grasp import GraspProblem, over_arms, stack
 from jaxsoa.dynamics.articulated import ArticulatedBody, carry_force, carry_motion, smooth, whiten
 from jaxsoa.dynamics.forward import forward_dynamics
 from jaxsoa.dynamics.inverse import inverse_dynamics_raw
-from jaxsoa.dynamics.kinematics import Kinematics, frame_placement
+from jaxsoa.dynamics.kinematics import frame_placement
 from jaxsoa.dynamics.mass import articulated, costate_covariances, dense_mass_matrix, mass_matrix_inverse
 from jaxsoa.dynamics.motion import differentiable_solve, solve_motion
 from jaxsoa.model.multibody import Multibody
@@ -149,14 +149,26 @@ def general(problem: GraspProblem, open_chain: str = "articulated") -> Solution:
 # --- the report's recursive algorithms ----------------------------------------------------------------------------
 
 
-class _ArmOperators(NamedTuple):
+class _ArmFactors(NamedTuple):
+    """What an arm's Riccati sweep leaves: found once, used before and after the contact forces are known."""
+
+    body: ArticulatedBody
+    offset: Array  # from the last link's origin to the contact
+
+
+def _factors(robot: Multibody, frame: str, q: Array) -> _ArmFactors:
+    kin, body = articulated(robot, q)
+    _, point, link = frame_placement(robot, kin, frame)
+    return _ArmFactors(body, point - kin.position[link])
+
+
+class _ArmOperators:
     """One arm's operators: sweeps for (I - H psi K), H psi B, B* psi* H* and the compliance (6.10)."""
 
-    robot: Multibody
-    kin: Kinematics
-    body: ArticulatedBody
-    node: int
-    arm: Array
+    def __init__(self, robot: Multibody, frame: str, factors: _ArmFactors):
+        self.robot, self.body, self.arm = robot, factors.body, factors.offset
+        topology = robot.topology
+        self.node = topology.v_slices[topology.frame_links[topology.frame_number(frame)]].stop - 1
 
     def filtered(self, x: Array, f: Array | None = None) -> Array:
         """D^-1 {(I - H psi K) x - H psi B f}."""
@@ -191,72 +203,69 @@ class _ArmOperators(NamedTuple):
         return shift(shift(lam[self.node]).T)
 
 
-def _operators(robot: Multibody, frame: str, q: Array) -> _ArmOperators:
-    kin, body = articulated(robot, q)
-    _, point, link = frame_placement(robot, kin, frame)
-    return _ArmOperators(robot, kin, body, robot.topology.v_slices[link].stop - 1, point - kin.position[link])
+def _swept(problem: GraspProblem) -> list[_ArmFactors]:
+    return over_arms(problem.system, _factors, problem.q)
 
 
 def rccfd1(problem: GraspProblem) -> Solution:
     """(6.11): free accelerations, contact forces, corrections."""
-    p = problem
+    p, factors = problem, _swept(problem)
 
-    def free(robot, frame, q, torque, J, bias):
-        arm = _operators(robot, frame, q)
+    def free(robot, frame, factors, torque, J, bias):
+        arm = _ArmOperators(robot, frame, factors)
         a = arm.smoothed(arm.filtered(torque))
         return a, J @ a + bias, arm.compliance()
 
-    def correction(robot, frame, q, f):
-        arm = _operators(robot, frame, q)
+    def correction(robot, frame, factors, f):
+        arm = _ArmOperators(robot, frame, factors)
         return arm.smoothed(arm.filtered(jnp.zeros(robot.nv, f.dtype), f))  # (6.3) with its sign
 
-    parts = over_arms(p.system, free, p.q, _bias_free(p), p.jacobians, p.state.tips.bias)
+    parts = over_arms(p.system, free, factors, _bias_free(p), p.jacobians, p.state.tips.bias)
     contacts = _contacts(p, jnp.stack([part[2] for part in parts]))
     f = contacts.forces(p.free_gap(jnp.stack([part[1] for part in parts])))
-    corrections = over_arms(p.system, correction, p.q, f)
+    corrections = over_arms(p.system, correction, factors, f)
     return tuple(part[0] + d for part, d in zip(parts, corrections, strict=True)), f, contacts.inverse.rank
 
 
 def rccfd2(problem: GraspProblem) -> Solution:
     """(6.18): tip accelerations straight from the filter, then one filter for torques and contact forces together."""
-    p = problem
+    p, factors = problem, _swept(problem)
     torques = _bias_free(p)
 
-    def free(robot, frame, q, torque):
-        arm = _operators(robot, frame, q)
+    def free(robot, frame, factors, torque):
+        arm = _ArmOperators(robot, frame, factors)
         return arm.tip_motion(arm.filtered(torque)), arm.compliance()
 
-    def joint(robot, frame, q, torque, f):
-        arm = _operators(robot, frame, q)
+    def joint(robot, frame, factors, torque, f):
+        arm = _ArmOperators(robot, frame, factors)
         return arm.smoothed(arm.filtered(torque, f))
 
-    motion, compliances = stack(over_arms(p.system, free, p.q, torques))
+    motion, compliances = stack(over_arms(p.system, free, factors, torques))
     contacts = _contacts(p, compliances)
     f = contacts.forces(p.free_gap(motion + p.state.tips.bias))
-    return tuple(over_arms(p.system, joint, p.q, torques, f)), f, contacts.inverse.rank
+    return tuple(over_arms(p.system, joint, factors, torques, f)), f, contacts.inverse.rank
 
 
 def rccfd3(problem: GraspProblem) -> Solution:
     """(6.22): the responses to torques and to a'(C) found apart and added."""
-    p = problem
-    torques = _bias_free(p)
+    p, factors = problem, _swept(problem)
 
-    def free(robot, frame, q, torque):
-        arm = _operators(robot, frame, q)
+    def free(robot, frame, factors, torque):
+        arm = _ArmOperators(robot, frame, factors)
         nu = arm.filtered(torque)
         return nu, arm.tip_motion(nu), arm.compliance()
 
-    def joint(robot, frame, q, nu, f):
-        arm = _operators(robot, frame, q)
+    def joint(robot, frame, factors, nu, f):
+        arm = _ArmOperators(robot, frame, factors)
         return arm.smoothed(nu + arm.filtered(jnp.zeros_like(nu), f))
 
-    parts = over_arms(p.system, free, p.q, torques)
+    parts = over_arms(p.system, free, factors, _bias_free(p))
     contacts = _contacts(p, jnp.stack([part[2] for part in parts]))
     from_bias = -p.free_gap(p.state.tips.bias)  # a'(C)
     zeta = contacts.forces(from_bias)  # (6.22d)
     from_torques = contacts.forces(jnp.stack([part[1] for part in parts]))
-    first = over_arms(p.system, joint, p.q, [part[0] for part in parts], from_torques)  # (6.22f)
-    second = over_arms(p.system, joint, p.q, [jnp.zeros_like(part[0]) for part in parts], -zeta)  # (6.22g)
+    first = over_arms(p.system, joint, factors, [part[0] for part in parts], from_torques)  # (6.22f)
+    second = over_arms(p.system, joint, factors, [jnp.zeros_like(part[0]) for part in parts], -zeta)  # (6.22g)
     return tuple(a + b for a, b in zip(first, second, strict=True)), from_torques - zeta, contacts.inverse.rank
 
 

@@ -20,14 +20,10 @@ from jaxtyping import Array, Float, Int, Shaped
 
 from jaxsoa.closed_chain.algebra import PseudoInverse, motion_shift, pseudo_inverse, turned
 from jaxsoa.closed_chain.constraints import Constraint, Coupling, Distance, Loop, Relative
+from jaxsoa.closed_chain.frames import MovingFrame, moving_frames
 from jaxsoa.dynamics.articulated import Factors
-from jaxsoa.dynamics.kinematics import (
-    accelerations,
-    frame_axes,
-    frame_placement,
-    moving_kinematics,
-    shift_acceleration,
-)
+from jaxsoa.dynamics.kinematics import shift_acceleration
+from jaxsoa.dynamics.mass import articulated
 from jaxsoa.dynamics.motion import differentiable_solve, solve_motion
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.spatial import ops
@@ -45,14 +41,6 @@ class LoopRows(NamedTuple):
     to_world: Float[Array, "loops 6 6"]  # turns a loop's six rows into a wrench on b, world axes
 
 
-class _Frame(NamedTuple):
-    rotation: Array
-    position: Array
-    jacobian: Array
-    velocity: Array
-    bias: Array
-
-
 def check_loops(robot: Multibody, loops: Sequence[Constraint] | Constraint) -> tuple[Constraint, ...]:
     """A tuple of constraints whose frames and joints exist (KeyError with close matches otherwise)."""
     loops = (loops,) if isinstance(loops, Loop | Distance | Coupling) else tuple(loops)
@@ -67,31 +55,6 @@ def check_loops(robot: Multibody, loops: Sequence[Constraint] | Constraint) -> t
     return loops
 
 
-def _frames(robot: Multibody, q: Array, v: Array, names: set[str]) -> dict[str, _Frame]:
-    kin, vel = moving_kinematics(robot, q, v)
-    zero = jnp.zeros(3, vel.bias.dtype)
-    alpha = accelerations(robot, kin.offset, vel.bias, (zero, zero))
-    frames = {}
-    for name in sorted(names):
-        R, point, link = frame_placement(robot, kin, name)
-        J = frame_axes(robot, kin, name)
-        if link < 0:
-            frames[name] = _Frame(R, point, J, jnp.zeros(6, J.dtype), jnp.zeros(6, J.dtype))
-            continue
-        arm = point - kin.position[link]
-        bias = shift_acceleration(alpha[link], vel.angular[link], arm)
-        frames[name] = _Frame(R, point, J, motion_shift(arm) @ vel.spatial[link], bias)
-    return frames
-
-
-def _at_point(frame: _Frame, point: Array) -> _Frame:
-    """The frame with its origin moved to a point of it."""
-    arm = ops.matvec(frame.rotation, point)
-    shift = motion_shift(arm)
-    bias = shift_acceleration(frame.bias, frame.velocity[:3], arm)
-    return _Frame(frame.rotation, frame.position + arm, shift @ frame.jacobian, shift @ frame.velocity, bias)
-
-
 class _Between(NamedTuple):
     relative: Relative
     jacobian: Array  # of nu, a's axes
@@ -99,7 +62,7 @@ class _Between(NamedTuple):
     to_world: Array
 
 
-def _between(a: _Frame, b: _Frame) -> _Between:
+def _between(a: MovingFrame, b: MovingFrame) -> _Between:
     """b seen from a: p_b = p_a + R_a s, w_b = w_a + R_a nu_w, differentiated twice with a's axes turning."""
     d, w = b.position - a.position, a.velocity[:3]
     shift, turn = motion_shift(d), turned(a.rotation)
@@ -112,8 +75,9 @@ def _between(a: _Frame, b: _Frame) -> _Between:
 
 def _betweens(robot: Multibody, loops: tuple[Constraint, ...], q: Array, v: Array) -> list[_Between]:
     cuts = [loop for loop in loops if not isinstance(loop, Coupling)]
-    frames = _frames(robot, q, v, {name for loop in cuts for name in (loop.frame_a, loop.frame_b)}) if cuts else {}
-    return [_between(_at_point(frames[c.frame_a], c.point_a), _at_point(frames[c.frame_b], c.point_b)) for c in cuts]
+    names = [name for loop in cuts for name in (loop.frame_a, loop.frame_b)]
+    frames = moving_frames(robot, q, v, names) if cuts else {}
+    return [_between(frames[c.frame_a].at_point(c.point_a), frames[c.frame_b].at_point(c.point_b)) for c in cuts]
 
 
 def loop_rows(robot: Multibody, loops: Sequence[Constraint], q: Array, v: Array) -> LoopRows:
@@ -144,24 +108,33 @@ def loop_rows(robot: Multibody, loops: Sequence[Constraint], q: Array, v: Array)
     )
 
 
+def relative_poses(robot: Multibody, q: Shaped[Array, " nq"], loops: Sequence[Constraint]) -> list[Relative]:
+    """Frame b seen from frame a at q, for every loop that is not a coupling."""
+    loops = check_loops(robot, loops)
+    q = robot.check_q(q)
+    return [between.relative for between in _betweens(robot, loops, q, jnp.zeros(robot.nv, q.dtype))]
+
+
+def loop_rows_at_rest(robot: Multibody, loops: Sequence[Constraint], q: Array) -> LoopRows:
+    """Jacobian and error alone."""
+    return loop_rows(robot, loops, q, jnp.zeros(robot.nv, q.dtype))
+
+
 def holding(robot: Multibody, q: Shaped[Array, " nq"], loops: Sequence[Constraint]) -> tuple[Constraint, ...]:
     """The same loops, aimed at the relative poses (or distances) found at q. Couplings are kept as they are."""
     loops = check_loops(robot, loops)
-    q = robot.check_q(q)
-    found = iter(_betweens(robot, loops, q, jnp.zeros(robot.nv, q.dtype)))
-    return tuple(loop if isinstance(loop, Coupling) else loop.held_at(next(found).relative) for loop in loops)
+    found = iter(relative_poses(robot, q, loops))
+    return tuple(loop if isinstance(loop, Coupling) else loop.held_at(next(found)) for loop in loops)
 
 
 def loop_errors(robot: Multibody, loops: Sequence[Constraint], q: Shaped[Array, " nq"]) -> Float[Array, " m"]:
     """Position errors: six per loop or distance (rotation vector, metres; a's axes), then one per coupling."""
-    q = robot.check_q(q)
-    return loop_rows(robot, loops, q, jnp.zeros(robot.nv, q.dtype)).error
+    return loop_rows_at_rest(robot, loops, robot.check_q(q)).error
 
 
 def loop_jacobian(robot: Multibody, loops: Sequence[Constraint], q: Shaped[Array, " nq"]) -> Float[Array, "m nv"]:
     """Rows whose product with v vanishes when v is consistent with the loops."""
-    q = robot.check_q(q)
-    return loop_rows(robot, loops, q, jnp.zeros(robot.nv, q.dtype)).jacobian
+    return loop_rows_at_rest(robot, loops, robot.check_q(q)).jacobian
 
 
 class Cut(NamedTuple):
@@ -176,6 +149,11 @@ def cut(robot: Multibody, q: Array, factors: Factors, jacobian: Array, rtol: flo
     factors = lax.stop_gradient(factors)
     columns = jax.vmap(lambda row: differentiable_solve(robot, q, factors, row), out_axes=1)(jacobian)
     return Cut(columns, pseudo_inverse(jacobian @ columns, rtol))
+
+
+def cut_at_rest(robot: Multibody, q: Array, jacobian: Array, rtol: float | None = None) -> Cut:
+    """`cut` where no forward dynamics has left its factors."""
+    return cut(robot, q, articulated(robot, q)[1].factors, jacobian, rtol)
 
 
 class LoopAcceleration(NamedTuple):
@@ -234,43 +212,7 @@ def loop_effective_inertia(
 
     Where constraints are redundant or free axes leave rows empty it is the pseudo-inverse.
     """
-    from jaxsoa.dynamics.mass import articulated
-
     q = robot.check_q(q)
-    rows = loop_rows(robot, loops, q, jnp.zeros(robot.nv, q.dtype))
-    factors = articulated(robot, q)[1].factors
-    inverse = cut(robot, q, factors, rows.jacobian, rtol).compliance
+    rows = loop_rows_at_rest(robot, loops, q)
+    inverse = cut_at_rest(robot, q, rows.jacobian, rtol).compliance
     return jax.vmap(inverse.solve, in_axes=1, out_axes=1)(jnp.eye(len(rows.error), dtype=q.dtype))
-
-
-class CutChain(NamedTuple):
-    """The overview's single loop: two arms that meet at a point."""
-
-    a: tuple[Array, Array]
-    force: Float[Array, "6"]  # on the first arm's tip
-    effective_inertia: Float[Array, "6 6"]  # Lambda_c
-
-
-def cut_chain_dynamics(
-    arms: tuple[tuple[Multibody, str], tuple[Multibody, str]],
-    q: tuple[Array, Array],
-    v: tuple[Array, Array],
-    tau: tuple[Array, Array],
-) -> CutChain:
-    """A closed chain cut at one point into two arms (robot, tip frame) whose tips move as one (overview, 5.6-5.11).
-
-    f = Lambda_c (alpha_2f - alpha_1f), Lambda_c^-1 = Lambda_1^-1 + Lambda_2^-1, then each arm with +-f at its tip.
-    """
-    from jaxsoa.closed_chain.grasp import tip
-    from jaxsoa.closed_chain.grasp_methods import free_arm
-
-    parts = []
-    for (robot, frame), qi, vi, taui in zip(arms, q, v, tau, strict=True):
-        qi, vi, taui = robot.check_q(qi), robot.check_v(vi), robot.check_v(taui, "tau")
-        at = tip(robot, frame, qi, vi)
-        parts.append(free_arm(robot, frame, qi, vi, taui, None, at.jacobian, at.bias))
-    first, second = parts
-    compliance = pseudo_inverse(first.compliance + second.compliance)
-    f = compliance.solve(second.tip - first.tip)
-    inertia = jax.vmap(compliance.solve, in_axes=1, out_axes=1)(jnp.eye(6, dtype=f.dtype))
-    return CutChain((first.joints + first.columns @ f, second.joints - second.columns @ f), f, inertia)

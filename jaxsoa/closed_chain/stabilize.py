@@ -16,13 +16,12 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Shaped
 
-from jaxsoa.closed_chain.algebra import complement, motion_shift, turned
-from jaxsoa.closed_chain.close import grasp_residual
+from jaxsoa.closed_chain.algebra import motion_shift
+from jaxsoa.closed_chain.close import hold
 from jaxsoa.closed_chain.constraints import Constraint
-from jaxsoa.closed_chain.grasp import GraspSystem, Pose, check_pose, tip
-from jaxsoa.closed_chain.loops import check_loops, cut, loop_rows
+from jaxsoa.closed_chain.grasp import GraspSystem, Pose, check_pose
+from jaxsoa.closed_chain.loops import check_loops, cut_at_rest, loop_rows_at_rest
 from jaxsoa.dynamics.kinematics import frame_pose
-from jaxsoa.dynamics.mass import articulated
 from jaxsoa.model.multibody import Multibody
 
 
@@ -39,8 +38,8 @@ def project_position(
     q = robot.check_q(q)
 
     def newton(q, _):
-        rows = loop_rows(robot, loops, q, jnp.zeros(robot.nv, q.dtype))
-        response = cut(robot, q, articulated(robot, q)[1].factors, rows.jacobian, rtol)
+        rows = loop_rows_at_rest(robot, loops, q)
+        response = cut_at_rest(robot, q, rows.jacobian, rtol)
         return robot.integrate(q, -response.columns @ response.compliance.solve(rows.error)), None
 
     return lax.scan(newton, q, None, length=iterations)[0]
@@ -57,9 +56,9 @@ def project_velocity(
     """The velocity that the loops allow next to v, as an inelastic impact would leave it."""
     loops = check_loops(robot, loops)
     q, v = robot.check_q(q), robot.check_v(v)
-    rows = loop_rows(robot, loops, q, v)
-    response = cut(robot, q, articulated(robot, q)[1].factors, rows.jacobian, rtol)
-    return v - response.columns @ response.compliance.solve(rows.jacobian @ v)
+    J = loop_rows_at_rest(robot, loops, q).jacobian
+    response = cut_at_rest(robot, q, J, rtol)
+    return v - response.columns @ response.compliance.solve(J @ v)
 
 
 def project(
@@ -92,28 +91,23 @@ def project_grasp(
     simulation), met up to what the contact leaves free.
     """
     q, v = system.check("q", q, "check_q"), system.check("v", v, "check_v")
-    R, p = check_pose(object_pose)
+    pose = check_pose(object_pose)
     positions, velocities = [], []
     for arm, qi, vi, target in zip(system.arms, q, v, rotations, strict=True):
-        robot, free = arm.robot, arm.contact.axes
-        turns = arm.contact.turns
+        robot = arm.robot
 
-        def response(q, v, robot=robot, arm=arm, free=free, target=target, turns=turns):
-            e, J = grasp_residual(robot, arm.frame, q, v, R, p, arm.point, free, target, turns)
-            return e, J, cut(robot, q, articulated(robot, q)[1].factors, J)
-
-        def newton(q, _, robot=robot, response=response, vi=vi):
-            e, _, at = response(q, vi)
-            return robot.integrate(q, -at.columns @ at.compliance.solve(e)), None
+        def newton(q, _, arm=arm, v=vi, target=target):
+            at = hold(arm, q, v, pose, target)
+            response = cut_at_rest(arm.robot, q, at.jacobian)
+            return arm.robot.integrate(q, -response.columns @ response.compliance.solve(at.error)), None
 
         qi = lax.scan(newton, qi, None, length=iterations)[0]
-        _, J, at = response(qi, vi)
-        offset = tip(robot, arm.frame, qi, vi).position - p
-        # N is inside J; the object's own velocity is projected alike.
-        N = complement(free) @ turned(R).T
-        slip = J @ vi - N @ (motion_shift(offset) @ jnp.asarray(object_velocity))
+        at = hold(arm, qi, vi, pose, target)
+        response = cut_at_rest(robot, qi, at.jacobian)
+        of_object = motion_shift(at.frame.position - pose[1]) @ jnp.asarray(object_velocity)
+        slip = at.jacobian @ vi - at.held @ of_object
         positions.append(qi)
-        velocities.append(vi - at.columns @ at.compliance.solve(slip))
+        velocities.append(vi - response.columns @ response.compliance.solve(slip))
     return tuple(positions), tuple(velocities)
 
 

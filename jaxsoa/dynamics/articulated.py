@@ -18,7 +18,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxsoa.dynamics.kinematics import Kinematics
+from jaxsoa.dynamics.kinematics import Kinematics, base_vector
+from jaxsoa.indexing import take_rows
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.spatial import ops
 from jaxsoa.spatial.inertia import RigidInertia, SpatialInertia
@@ -67,7 +68,7 @@ def _spread(robot: Multibody, x: Array, where: np.ndarray) -> Array:
     if robot.topology.single_dof:
         return x
     keep = where.reshape(-1, *(1,) * (x.ndim - 1))
-    return jnp.where(keep, x[robot.topology.dof_link], 0)
+    return jnp.where(keep, take_rows(x, robot.topology.dof_link), 0)
 
 
 def dof_tree(robot: Multibody, kin: Kinematics) -> DofTree:
@@ -207,6 +208,33 @@ def solve_with_factors(robot: Multibody, factors: Factors, x: Array) -> Array:
     """(I - H psi K)* D^-1 (I - H psi K) x: the mass matrix solved for x in two sweeps (JPL 88-11, Theorem 4.1)."""
     e = whiten(robot, factors.tree, factors.gain, x)
     return smooth(robot, factors.tree, factors.gain, factors.pivot_inverse * e)
+
+
+def solve_in_components(robot: Multibody, axes: tuple, offset: tuple, factors: tuple[Array, Array], x: Array) -> Array:
+    """The same in components, for a trailing batch: axes per degree, offset per link, factors (G, 1 / D)."""
+    gain, pivot_inverse = factors
+    g_w, g_v = ops.split_vector(gain[:, :3]), ops.split_vector(gain[:, 3:])
+    offset = tuple(on_first(robot, component) for component in offset)
+
+    def inward(z, inputs):
+        z_w, z_v = z
+        h_w, h_v, g_w, g_v, offset, x = inputs
+        e = x - ops.dot(h_w, z_w)
+        e = e if h_v is None else e - ops.dot(h_v, z_v)
+        z_w, z_v = ops.add(z_w, ops.scale(e, g_w)), ops.add(z_v, ops.scale(e, g_v))
+        return (ops.add(z_w, ops.cross(offset, z_v)), z_v), e
+
+    def outward(parent, inputs):
+        w, v = parent
+        h_w, h_v, g_w, g_v, offset, n = inputs
+        v = ops.add(v, ops.cross(w, offset))
+        y = n - ops.dot(g_w, w) - ops.dot(g_v, v)
+        return (ops.add(w, ops.scale(y, h_w)), v if h_v is None else ops.add(v, ops.scale(y, h_v))), y
+
+    xs = (*axes, g_w, g_v, offset)
+    zero = base_vector(jnp.zeros_like(robot.gravity), (xs, x), True)
+    e = gather(robot.topology.dof_plan, inward, (zero, zero), (*xs, x))[1]
+    return scatter(robot.topology.dof_plan, outward, (zero, zero), (*xs, pivot_inverse * e))
 
 
 def free_only(x: Array, prescribed: Array | None) -> Array:

@@ -6,21 +6,22 @@ Gravity enters as an upward acceleration of the base.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Shaped
 
+from jaxsoa.batching import either_way, linear_zeros
 from jaxsoa.dynamics.kinematics import (
     Kinematics,
-    Velocities,
     accelerations,
     joint_rates,
     kinematics,
     link_inertias,
     moving_kinematics,
 )
+from jaxsoa.dynamics.newton_euler import dissipation as dissipation, inter_body_forces, moving_bodies, torque_of
+from jaxsoa.dynamics.tangents import Varying, is_zero, perturbed_torque
+from jaxsoa.indexing import take_rows
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.spatial import ops
 from jaxsoa.spatial.inertia import RigidInertia, SpatialInertia
@@ -31,11 +32,6 @@ def base_acceleration(robot: Multibody, like: Array) -> tuple[Array, Array]:
     """The base's pseudo-acceleration: gravity, upside down."""
     dtype = jnp.result_type(robot.gravity, like)
     return jnp.zeros(3, dtype), -robot.gravity.astype(dtype)
-
-
-def dissipation(robot: Multibody, v: Array) -> Array:
-    """Torque that damping and (smooth) Coulomb friction take away."""
-    return robot.damping * v + robot.friction * jnp.tanh(v / robot.friction_velocity)
 
 
 def bias_forces(inertias: RigidInertia, angular: Array, f_ext: Array | None) -> Float[Array, "n 6"]:
@@ -67,31 +63,36 @@ def sum_outboard(robot: Multibody, offset: Array, forces: Array) -> Float[Array,
 
 def project(robot: Multibody, axes: Array, forces: Array) -> Float[Array, " nv"]:
     """H times link forces."""
-    forces = forces if robot.topology.single_dof else forces[robot.topology.dof_link]
+    forces = forces if robot.topology.single_dof else take_rows(forces, robot.topology.dof_link)
     return jnp.sum(axes * forces, axis=-1)
 
 
-class _Motion(NamedTuple):
-    kin: Kinematics
-    vel: Velocities
-    inertias: RigidInertia
-    alpha: Array  # with gravity in it
-    forces: Array  # inter-body forces
+def _torque(robot: Multibody, q: Array, v: Array, a: Array, f_ext: Array | None, split: bool) -> Array:
+    return torque_of(robot, moving_bodies(robot, q, v, split), v, a, f_ext, split)
 
 
-def _newton_euler_pass(robot: Multibody, q: Array, v: Array, a: Array, f_ext: Array | None) -> _Motion:
-    kin, vel = moving_kinematics(robot, q, v)
-    inertias = link_inertias(robot, kin.rotation)
-    source = joint_rates(robot, kin.axes, a) + vel.bias
-    alpha = accelerations(robot, kin.offset, source, base_acceleration(robot, source))
-    net = newton_euler(inertias, alpha, bias_forces(inertias, vel.angular, f_ext))
-    return _Motion(kin, vel, inertias, alpha, sum_outboard(robot, kin.offset, net))
+_torque_either_way = either_way(_torque)
 
 
+@jax.custom_jvp
 def inverse_dynamics_raw(robot: Multibody, q: Array, v: Array, a: Array, f_ext: Array | None) -> Array:
     """`inverse_dynamics` of checked arguments."""
-    motion = _newton_euler_pass(robot, q, v, a, f_ext)
-    return project(robot, motion.kin.axes, motion.forces) + robot.armature * a + dissipation(robot, v)
+    return _torque_either_way(robot, q, v, a, f_ext)
+
+
+def _inverse_dynamics_jvp(primals, tangents):
+    robot, q, v, a, f_ext = primals
+    d_robot, d_q, d_v, d_a, d_f_ext = tangents
+    tau = inverse_dynamics_raw(robot, q, v, a, f_ext)
+    varying = Varying.of((robot, q, v, f_ext), (d_robot, d_q, d_v, d_f_ext))
+    if is_zero(d_a):
+        if not varying.rates:
+            return tau, jnp.zeros_like(tau)
+        d_a = linear_zeros(tau.shape, tau.dtype, varying.rates)
+    return tau, perturbed_torque(varying, a.astype(tau.dtype), d_a.astype(tau.dtype))
+
+
+inverse_dynamics_raw.defjvp(_inverse_dynamics_jvp, symbolic_zeros=True)
 
 
 def inverse_dynamics(
@@ -137,7 +138,8 @@ def link_forces(
 ) -> Float[Array, "n 6"]:
     """Inter-body forces: what each link's parent exerts on it by the joint; world axes, about the link's origin."""
     q, v, a, f_ext = robot.check_q(q), robot.check_v(v), robot.check_v(a, "a"), robot.check_f_ext(f_ext)
-    return _newton_euler_pass(robot, q, v, a, f_ext).forces
+    bodies = moving_bodies(robot, q, v, False)
+    return jnp.concatenate(inter_body_forces(robot, bodies, a, f_ext, False), axis=-1)
 
 
 # --- composite bodies ---------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Shaped
 
+from jaxsoa.indexing import take_rows
 from jaxsoa.model.joints import JointGeometry
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.spatial import ops
@@ -79,8 +80,8 @@ def joint_motion(robot: Multibody, q: Array, v: Array | None = None, split: bool
         geometry = JointGeometry(vector(axis), vector(axis2), pitch)
         coordinates = _columns(q, group.q_index, split)
         rates = None if v is None else _columns(v, group.v_index, split)
-        tree_R = matrix(_rows(robot.joint_rotation, group.links))
-        tree_p = vector(_rows(robot.joint_position, group.links))
+        tree_R = matrix(take_rows(robot.joint_rotation, group.links))
+        tree_p = vector(take_rows(robot.joint_position, group.links))
         R, p = each(joint.pose)(geometry, coordinates)
         R = tree_R if R is None else each(ops.matmul)(tree_R, R)
         p = tree_p if p is None else ops.add(tree_p, each(ops.matvec)(tree_R, p))
@@ -97,13 +98,8 @@ def joint_motion(robot: Multibody, q: Array, v: Array | None = None, split: bool
 
 def _columns(x: Array, index: np.ndarray, split: bool):
     """Coordinates of a group's joints: (n, k), or a tuple of k arrays (n,)."""
-    first = index.flat[0]
-    columns = x[first : first + index.size].reshape(*index.shape, *x.shape[1:]) if _contiguous(index) else x[index]
+    columns = take_rows(x, index)
     return tuple(columns[:, i] for i in range(index.shape[1])) if split else columns
-
-
-def _contiguous(index: np.ndarray) -> bool:
-    return np.array_equal(index.ravel(), np.arange(index.flat[0], index.flat[0] + index.size))
 
 
 def _combine(axes, rates):
@@ -145,10 +141,6 @@ def _joined(robot: Multibody, parts: list[JointMotion]) -> JointMotion:
 
     names = JointMotion._fields
     return JointMotion(*(join(f, robot.join_dofs if f.startswith("axis") else robot.join_links) for f in names))
-
-
-def _rows(x: Array, index: np.ndarray) -> Array:
-    return x if len(index) == x.shape[0] else x[index]
 
 
 def pose_step(R, p, motion_R, motion_p):
@@ -220,7 +212,7 @@ def base_vector(x: Array, xs, split: bool) -> Any:
 def world_axes(robot: Multibody, R, motion: JointMotion) -> tuple[Any, Any]:
     """H* in world axes per degree of freedom, angular and linear halves, in the form of R; None is zero."""
     topology = robot.topology
-    R = R if topology.single_dof else jax.tree.map(lambda x: x[topology.dof_link], R)
+    R = R if topology.single_dof else jax.tree.map(lambda x: take_rows(x, topology.dof_link), R)
     halves = (motion.axis_angular, motion.axis_linear)
     w, v = (None if half is None else jax.vmap(ops.matvec)(R, half) for half in halves)
     if w is None:  # a robot that only slides
@@ -271,7 +263,7 @@ def joint_rates(robot: Multibody, axes: Array, x: Array) -> Float[Array, "n 6"]:
     parts = axes * x[:, None]
     if robot.topology.single_dof:
         return parts
-    return robot.join_links([jnp.sum(parts[g.v_index], axis=1) for g in robot.topology.groups])
+    return robot.join_links([jnp.sum(take_rows(parts, g.v_index), axis=1) for g in robot.topology.groups])
 
 
 # --- public -------------------------------------------------------------------------------------------------------
@@ -305,7 +297,7 @@ def frame_axes(robot: Multibody, kin: Kinematics, frame: str) -> Float[Array, "6
     topology = robot.topology
     support = topology.link_support[link][topology.dof_link] if link >= 0 else np.zeros(topology.nv, bool)
     # phi*: the velocity at the frame's origin of a motion (w, v) at the link's origin.
-    arm = point - kin.position[topology.dof_link]
+    arm = point - take_rows(kin.position, topology.dof_link)
     w, v = kin.axes[:, :3], kin.axes[:, 3:]
     columns = jnp.concatenate([w, v + jax.vmap(ops.cross)(w, arm)], axis=1)
     return jnp.where(support[:, None], columns, 0).T

@@ -26,7 +26,8 @@ from jaxsoa.dynamics.articulated import (
 from jaxsoa.dynamics.inverse import composite_inertias
 from jaxsoa.dynamics.kinematics import Kinematics, kinematics, link_inertias
 from jaxsoa.dynamics.motion import differentiable_solve, mass_times as _mass_times
-from jaxsoa.model.multibody import Multibody
+from jaxsoa.indexing import take_rows
+from jaxsoa.model.multibody import Multibody, as_float
 from jaxsoa.spatial import ops
 from jaxsoa.sweeps import gather, scatter
 
@@ -41,9 +42,9 @@ def dense_mass_matrix(robot: Multibody, q: Array) -> Float[Array, "nv nv"]:
     topology = robot.topology
     kin = kinematics(robot, q)
     R = composite_inertias(robot, kin, link_inertias(robot, kin.rotation))
-    R = R if topology.single_dof else jax.tree.map(lambda x: x[topology.dof_link], R)
+    R = R if topology.single_dof else jax.tree.map(lambda x: take_rows(x, topology.dof_link), R)
     forces = jax.vmap(lambda R, h: jnp.concatenate(R.times(h[:3], h[3:])))(R, kin.axes)
-    position = kin.position if topology.single_dof else kin.position[topology.dof_link]
+    position = kin.position if topology.single_dof else take_rows(kin.position, topology.dof_link)
 
     def entry(h, p_inboard, force, p_outboard):
         moment = force[:3] + ops.cross(p_outboard - p_inboard, force[3:])
@@ -72,15 +73,17 @@ def articulated(robot: Multibody, q: Array) -> tuple[Kinematics, ArticulatedBody
     return kin, articulated_body(robot, kin, link_inertias(robot, kin.rotation))
 
 
-def _constant_factors(robot: Multibody, q: Array) -> Factors:
-    return jax.lax.stop_gradient(articulated(robot, q)[1].factors)
+def constant_factors(robot: Multibody, q: Array) -> Factors:
+    """The factors at a configuration, as constants: stopped at the inputs, no tangent enters the Riccati sweep."""
+    return articulated(*jax.lax.stop_gradient((robot, q)))[1].factors
 
 
 def solve_mass_matrix(robot: Multibody, q: Shaped[Array, " nq"], x: Shaped[Array, " nv"]) -> Float[Array, " nv"]:
     """M^-1 x in O(N), by the factors. x may also be a matrix (nv, m) of columns."""
     q = robot.check_q(q)
     x = jnp.asarray(x)
-    factors = _constant_factors(robot, q)
+    x = x.astype(jnp.result_type(robot.dtype, q, as_float(x, robot.dtype)))
+    factors = constant_factors(robot, q)
     if x.ndim == 2 and x.shape[0] == robot.nv:
         return jax.vmap(lambda c: differentiable_solve(robot, q, factors, c), in_axes=1, out_axes=1)(x)
     return differentiable_solve(robot, q, factors, robot.check_v(x, "x"))

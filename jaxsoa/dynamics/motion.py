@@ -14,11 +14,9 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.custom_batching import custom_vmap
-from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array
 
-from jaxsoa.batching import batch_last
+from jaxsoa.batching import either_way, linear_zeros
 from jaxsoa.dynamics.articulated import (
     DofTree,
     Factors,
@@ -26,30 +24,17 @@ from jaxsoa.dynamics.articulated import (
     on_first,
     on_last,
     riccati_step,
+    solve_in_components,
     solve_with_factors,
     updated,
 )
-from jaxsoa.dynamics.inverse import (
-    accelerations,
-    dissipation,
-    inverse_dynamics_raw,
-    newton_euler,
-    project,
-    sum_outboard,
-)
-from jaxsoa.dynamics.kinematics import (
-    base_vector,
-    joint_motion,
-    joint_rates,
-    kinematics,
-    link_inertias,
-    spatial_rows,
-    sweep_motion,
-    world_axes,
-)
+from jaxsoa.dynamics.inverse import accelerations, newton_euler, project, sum_outboard
+from jaxsoa.dynamics.kinematics import base_vector, joint_rates, kinematics, link_inertias, spatial_rows
+from jaxsoa.dynamics.newton_euler import bias_force, dissipation, moving_bodies
+from jaxsoa.dynamics.tangents import Varying, is_zero, perturbed_motion
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.spatial import ops
-from jaxsoa.spatial.inertia import RigidInertia, SpatialInertia, rigid_inertia
+from jaxsoa.spatial.inertia import SpatialInertia
 from jaxsoa.sweeps import gather, scatter
 
 
@@ -59,24 +44,15 @@ def _sweeps(robot: Multibody, q, v, a, tau, f_ext, prescribed, split: bool) -> t
     In components everything is element-wise, so a batch may trail every argument: q (nq, batch), leaves of the robot
     (..., batch) or (..., 1). `a` is read where prescribed, `tau` elsewhere; `prescribed` None means nothing is.
     """
-    vector = ops.split_vector if split else lambda x: x
-    matrix = ops.split_matrix if split else lambda m: m
     topology = robot.topology
-    motion = joint_motion(robot, q, v, split)
-    link = sweep_motion(robot, motion, split)
-    inertia = (robot.inertia + jnp.swapaxes(robot.inertia, 1, 2)) / 2
-    inertias = jax.vmap(rigid_inertia)(link.rotation, robot.mass, vector(robot.com), matrix(inertia))
-    b_w, b_v = jax.vmap(RigidInertia.gyroscopic)(inertias, link.angular)
-    if f_ext is not None:
-        b_w = ops.add(b_w, ops.negative(vector(f_ext[:, :3])))
-        b_v = ops.add(b_v, ops.negative(vector(f_ext[:, 3:])))
+    bodies = moving_bodies(robot, q, v, split)
+    h_w, h_v = bodies.axes
 
     def on(where, tree):
         return jax.tree.map(lambda x: where(robot, x), tree)
 
-    b_w, b_v, body = on(on_last, (b_w, b_v, inertias))
-    a_w, a_v, offset = on(on_first, (link.bias_angular, link.bias_linear, link.offset))
-    h_w, h_v = world_axes(robot, link.rotation, motion)
+    b_w, b_v, body = on(on_last, (*bias_force(bodies, f_ext, split), bodies.inertias))
+    a_w, a_v, offset = on(on_first, (*bodies.bias, bodies.offset))
     effort = tau - dissipation(robot, v)
     if prescribed is not None:
         given = jnp.where(prescribed, a, 0)
@@ -127,20 +103,7 @@ def _sweeps(robot: Multibody, q, v, a, tau, f_ext, prescribed, split: bool) -> t
     return acceleration, jnp.where(prescribed, needed, tau), factors
 
 
-@custom_vmap
-def _sweeps_either_way(robot, q, v, a, tau, f_ext, prescribed):
-    """One evaluation runs packed: few, small operations. A batch runs in components: long element-wise loops."""
-    return _sweeps(robot, q, v, a, tau, f_ext, prescribed, split=False)
-
-
-@_sweeps_either_way.def_vmap
-def _batched_sweeps(axis_size, in_batched, *arguments):
-    outputs = _sweeps(*jax.tree.map(batch_last, tuple(arguments), tuple(in_batched)), split=True)
-
-    def batch_first(x):
-        return jnp.moveaxis(jnp.broadcast_to(x, (*x.shape[:-1], axis_size)), -1, 0)
-
-    return jax.tree.map(batch_first, outputs), jax.tree.map(lambda _: True, outputs)
+_sweeps_either_way = either_way(_sweeps)
 
 
 @jax.custom_jvp
@@ -149,46 +112,35 @@ def solve_motion(robot: Multibody, q, v, a, tau, f_ext, prescribed) -> tuple[Arr
     return _sweeps_either_way(robot, q, v, a, tau, f_ext, prescribed)
 
 
-def _is_zero(t) -> bool:
-    return isinstance(t, SymbolicZero)
-
-
 def _solve_motion_jvp(primals, tangents):
     robot, q, v, a, tau, f_ext, prescribed = primals
     outputs = solve_motion(robot, q, v, a, tau, f_ext, prescribed)
     acceleration, _, factors = outputs
-    factors = jax.tree.map(lax.stop_gradient, factors)
     d_robot, d_q, d_v, d_a, d_tau, d_f_ext, _ = tangents
+    varying = Varying.of((robot, q, v, f_ext), (d_robot, d_q, d_v, d_f_ext))
+    given = [x for x in (*varying.rates, d_tau, d_a if prescribed is not None else d_tau) if not is_zero(x)]
+    if not given:
+        return outputs, jax.tree.map(jnp.zeros_like, outputs)
 
-    # Differentiate inverse dynamics only along what really varies: zeros cost nothing.
-    primal_leaves, structure = jax.tree.flatten((robot, q, v, f_ext))
-    tangent_leaves = jax.tree.leaves((d_robot, d_q, d_v, d_f_ext), is_leaf=_is_zero)
-    varying = [i for i, t in enumerate(tangent_leaves) if not _is_zero(t)]
+    def tangent(d):
+        like = acceleration
+        return linear_zeros(like.shape, like.dtype, given) if is_zero(d) else d.astype(like.dtype)
 
-    def torque(*leaves):
-        full = list(primal_leaves)
-        for i, leaf in zip(varying, leaves, strict=True):
-            full[i] = leaf
-        robot, q, v, f_ext = jax.tree.unflatten(structure, full)
-        return inverse_dynamics_raw(robot, q, v, acceleration, f_ext)
-
-    d_torque = jnp.zeros_like(acceleration)
-    if varying:
-        _, d_torque = jax.jvp(torque, [primal_leaves[i] for i in varying], [tangent_leaves[i] for i in varying])
-    d_given = jnp.zeros_like(acceleration)
-    if prescribed is not None and not _is_zero(d_a):
-        d_given = jnp.where(prescribed, d_a, 0)
-        d_torque = d_torque + mass_times(robot, q, d_given)
-    d_tau = jnp.zeros_like(acceleration) if _is_zero(d_tau) else d_tau
-    d_found = differentiable_solve(robot, q, factors, d_tau - d_torque, prescribed)
-    if prescribed is None:
-        d_acceleration, d_torques = d_found, d_tau
+    d_tau = tangent(d_tau)
+    d_given = None if prescribed is None else jnp.where(prescribed, tangent(d_a), 0)
+    found = perturbed_motion(
+        varying,
+        acceleration,
+        (factors.gain, factors.pivot_inverse),
+        prescribed,
+        (d_given, d_tau),
+    )
+    if prescribed is None or d_given is None:
+        d_acceleration, d_torque = found, d_tau
     else:
-        d_acceleration = jnp.where(prescribed, d_given, d_found)
-        d_torques = jnp.where(prescribed, d_torque + mass_times(robot, q, free_only(d_found, prescribed)), d_tau)
-    d_outputs = (d_acceleration, d_torques, jax.tree.map(jnp.zeros_like, outputs[2]))
-    d_outputs = jax.tree.map(lambda d, x: d.astype(x.dtype), d_outputs, outputs)
-    return outputs, d_outputs
+        d_acceleration, d_torque = jnp.where(prescribed, d_given, found), jnp.where(prescribed, found, d_tau)
+    d_outputs = (d_acceleration, d_torque, jax.tree.map(jnp.zeros_like, factors))
+    return outputs, jax.tree.map(lambda d, x: d.astype(x.dtype), d_outputs, outputs)
 
 
 solve_motion.defjvp(_solve_motion_jvp, symbolic_zeros=True)
@@ -203,6 +155,18 @@ def mass_times(robot: Multibody, q: Array, x: Array) -> Array:
     return project(robot, kin.axes, sum_outboard(robot, kin.offset, forces)) + robot.armature * x
 
 
+def _solve(robot: Multibody, factors: Factors, x: Array, split: bool) -> Array:
+    if not split:
+        return solve_with_factors(robot, factors, x)
+    axes, offset = factors.tree
+    halves = ops.split_vector(axes[:, :3]), ops.split_vector(axes[:, 3:])
+    gains = factors.gain, factors.pivot_inverse
+    return solve_in_components(robot, halves, ops.split_vector(offset), gains, x)
+
+
+_apply_factors = either_way(_solve, linear=True)
+
+
 def differentiable_solve(robot: Multibody, q: Array, factors: Factors, x: Array, prescribed=None) -> Array:
     """M^-1 x by the factors, whose own derivatives are replaced by those of M x = b.
 
@@ -214,6 +178,6 @@ def differentiable_solve(robot: Multibody, q: Array, factors: Factors, x: Array,
         return product if prescribed is None else jnp.where(prescribed, y, product)
 
     def solve(_, b):
-        return solve_with_factors(robot, factors, free_only(b, prescribed))
+        return _apply_factors(robot, factors, free_only(b, prescribed))
 
     return lax.custom_linear_solve(matvec, free_only(x, prescribed), solve, symmetric=True)

@@ -13,8 +13,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Shaped
 
 from jaxsoa.dynamics.articulated import ArticulatedBody, carry_force, carry_motion, smooth
-from jaxsoa.dynamics.kinematics import Kinematics, frame_axes, frame_placement
-from jaxsoa.dynamics.mass import articulated, costate_covariances
+from jaxsoa.dynamics.kinematics import Kinematics, frame_axes, frame_placement, kinematics
+from jaxsoa.dynamics.mass import articulated, constant_factors, costate_covariances
 from jaxsoa.dynamics.motion import differentiable_solve
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.sweeps import gather, scatter
@@ -48,8 +48,7 @@ def _compliance(robot: Multibody, q: Array, frames: tuple[str, ...]) -> Array:
         return compliance_by_sweeps(robot, kin, body, frames)
 
     def product(robot, q):
-        kin, body = articulated(robot, q)
-        factors = jax.lax.stop_gradient(body.factors)
+        kin, factors = kinematics(robot, q), constant_factors(robot, q)
         J = jnp.concatenate([frame_axes(robot, kin, frame) for frame in frames])
         return J @ jax.vmap(lambda row: differentiable_solve(robot, q, factors, row), out_axes=1)(J)
 

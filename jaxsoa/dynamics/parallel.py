@@ -7,8 +7,9 @@ measurements inform about x as eta, J. Elements combine associatively (Sarkka & 
 parallelization of Bayesian smoothers, 2021), so `lax.associative_scan` does in log N steps what the sweep does in N.
 The outward recursions are affine maps, which compose.
 
-Here a joint is one block of up to six measurements, so its link must have inertia about all of them: massless links
-are refused where the masses are known. Serial `forward_dynamics` is the oracle.
+Here a joint is one block of up to six measurements, and a stretch is described by itself, so a link without inertia
+would make its joint's measurements infinitely informative. Such joints are lent an armature, which conjugate gradients
+take back. Serial `forward_dynamics` is the oracle.
 """
 
 from __future__ import annotations
@@ -33,7 +34,6 @@ from jaxsoa.dynamics.kinematics import (
     velocity_step,
     world_axes,
 )
-from jaxsoa.model.description import ModelError
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.parallel_sweeps import PathPlan, prefix_from_base, suffix_from_tips
 
@@ -171,7 +171,44 @@ def _combine(outer: _Stretch, inner: _Stretch) -> _Stretch:
 
 def forward_dynamics_parallel(robot: Multibody, q: Array, v: Array, tau: Array, f_ext: Array | None) -> Array:
     """Accelerations in O(log N) depth; same arguments and answer as the serial sweeps."""
-    _refuse_massless(robot)
+    weak = _joints_without_inertia(robot)
+    if not weak.any():
+        return _filter_and_smooth(robot, q, v, tau, f_ext)
+    # Each lent armature is a change of rank one, so as many steps as there are, and one, solve exactly.
+    size = jnp.mean(robot.mass) * (jnp.mean(jnp.sum(robot.joint_position**2, axis=1)) + jnp.mean(robot.com**2))
+    lender = robot.replace(armature=jnp.where(weak, size, robot.armature))
+    still = robot.frictionless().replace(gravity=jnp.zeros(3), armature=robot.armature)
+    lending = still.replace(armature=lender.armature)
+    zero = jnp.zeros_like(v)
+    a = _filter_and_smooth(lender, q, v, tau, f_ext)
+    residual = tau - inverse_dynamics_parallel(robot, q, v, a, f_ext)
+
+    def solve(r):
+        return _filter_and_smooth(lending, q, zero, r, None)
+
+    def improve(_, state):
+        a, r, z, direction, rz = state
+        product = inverse_dynamics_parallel(still, q, zero, direction, None)
+        step = _ratio(rz, direction @ product)
+        a, r = a + step * direction, r - step * product
+        z = solve(r)
+        new = r @ z
+        return a, r, z, z + _ratio(new, rz) * direction, new
+
+    z = solve(residual)
+    steps = min(int(weak.sum()) + 1, MOST_STEPS)
+    return jax.lax.fori_loop(0, steps, improve, (a, residual, z, z, residual @ z))[0]
+
+
+MOST_STEPS = 20
+"""Steps of conjugate gradients for robots with massless links."""
+
+
+def _ratio(x: Array, y: Array) -> Array:
+    return jnp.where(y > 0, x / jnp.where(y > 0, y, 1), 0)
+
+
+def _filter_and_smooth(robot: Multibody, q: Array, v: Array, tau: Array, f_ext: Array | None) -> Array:
     topology = robot.topology
     plan = path_plan(topology.parents)
     kin, vel = parallel_kinematics(robot, q, v)
@@ -257,13 +294,9 @@ def _next_on_path(plan: PathPlan, n: int) -> np.ndarray:
     return following
 
 
-def _refuse_massless(robot: Multibody) -> None:
+def _joints_without_inertia(robot: Multibody) -> np.ndarray:
+    """(nv,) bool: degrees of freedom whose link has no mass and which have no armature, as far as known now."""
     if isinstance(robot.mass, Tracer) or isinstance(robot.armature, Tracer):
-        return
-    armature = np.asarray(robot.armature)
-    for link, (mass, s) in enumerate(zip(np.asarray(robot.mass), robot.topology.v_slices, strict=True)):
-        if not np.all(mass > 0) and not np.all(armature[s] > 0):
-            raise ModelError(
-                f"Link {robot.link_names[link]!r} of {robot.name!r} has no mass: the parallel method needs every link "
-                "to have some, or its joint armature. Use the default method."
-            )
+        return np.zeros(robot.nv, bool)
+    massless = ~(np.asarray(robot.mass) > 0)
+    return massless[robot.topology.dof_link] & ~(np.asarray(robot.armature) > 0)

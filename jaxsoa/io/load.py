@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Mapping
+from typing import Any
 
+from jaxsoa.closed_chain.constraints import Constraint
+from jaxsoa.io._mujoco import compile_mjcf
+from jaxsoa.io.mjcf import describe_mjcf, gravity, left_out, refuse_unsupported
+from jaxsoa.io.mjcf_constraints import mjcf_constraints
 from jaxsoa.io.urdf import read_urdf
 from jaxsoa.model.assemble import assemble
 from jaxsoa.model.description import ModelError, abbreviated
@@ -34,3 +40,43 @@ def load_urdf(source: str | os.PathLike[str], *, floating_base: bool = False, va
         warnings.warn(message, ModelWarning, stacklevel=2)
     # The reader has reported what the policy asks for; assembling checks the structure again, silently.
     return assemble(description, floating_base=floating_base, validate="off")
+
+
+def load_mjcf(source: Any, *, assets: Mapping[str, bytes] | None = None, validate: str = "warn") -> Multibody:
+    """Read an MJCF model with MuJoCo's own compiler (`pip install "jaxsoa[mjcf]"`).
+
+    `source` is a path, XML text (with `assets`, the files it refers to by name), or a compiled `mujoco.MjModel`.
+    `validate` is as for `load_urdf`.
+
+    Hinge, slide, ball and free joints become continuous or revolute (with a range), prismatic, spherical and free ones,
+    in MuJoCo's order; q is MuJoCo's qpos but for the order within a free joint (`jaxsoa.convert.MujocoMap`). A body
+    with several joints is several links, all but the last massless. Every body and every site is a frame. Inertias,
+    armature, damping and gravity are MuJoCo's; `frictionloss` becomes smooth Coulomb friction.
+
+    What a tree of rigid links leaves out (contacts, actuators, tendons, springs, equality constraints, fluids, ...)
+    is listed in one `ModelWarning`; `load_mjcf_constraints` gives the equality constraints. A free joint with armature
+    along its translations, and a model in which nothing moves, are a `ModelError`.
+    """
+    model, name = compile_mjcf(source, assets)
+    refuse_unsupported(model, name)
+    robot = assemble(describe_mjcf(model, name), gravity=gravity(model), validate=validate)
+    ignored = left_out(model)
+    if ignored:
+        warnings.warn(f"{name}: not part of the robot: {'; '.join(ignored)}.", ModelWarning, stacklevel=2)
+    return robot
+
+
+def load_mjcf_constraints(
+    robot: Multibody, source: Any, *, assets: Mapping[str, bytes] | None = None
+) -> tuple[Constraint, ...]:
+    """The active equality constraints of the MJCF model that `robot` was loaded from, for `jaxsoa.closed_chain`.
+
+        robot = soa.load_mjcf("gripper.xml")
+        loops = soa.load_mjcf_constraints(robot, "gripper.xml")
+        closed_chain.loop_forward_dynamics(robot, loops, q, v, tau)
+
+    `connect` becomes a ball joint, `weld` a weld, `joint` a coupling; in the file's order. MuJoCo's are soft (solref,
+    solimp), these are exact. Equalities of tendons and flexes are a `ModelError`, never dropped.
+    """
+    model, name = compile_mjcf(source, assets)
+    return mjcf_constraints(robot, model, name)

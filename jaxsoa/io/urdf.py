@@ -3,7 +3,8 @@
 Only what moves a robot is read: `<link>` with its `<inertial>`, and `<joint>`. Visuals, collisions, materials,
 transmissions and simulator extensions are skipped, and no mesh is ever opened.
 
-Limits: `MAX_LINKS` links and as many joints, and those of `jaxsoa.io._xml` on size, nesting and element count.
+Limits: `MAX_LINKS` links and as many joints, `MAX_NAME` characters in a name, numbers up to `MAX_NUMBER`, and
+those of `jaxsoa.io._xml` on size, nesting and element count.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import sys
 import warnings
 from xml.etree.ElementTree import Element
 
@@ -21,6 +23,14 @@ from jaxsoa.model.description import JointDescription, LinkDescription, ModelErr
 from jaxsoa.model.validation import ModelWarning, validate_description
 
 MAX_LINKS = 10_000
+#: Characters in a name. Those in circulation have fewer than a hundred.
+MAX_NAME = 250
+
+#: Masses, lengths and the like beyond this are refused: their products would overflow, in single precision at once.
+MAX_NUMBER = 1e30
+
+#: A limit of this size is none. Most readers of URDF insist on finite limits, so `save_urdf` writes it for infinity.
+NO_LIMIT = sys.float_info.max
 
 #: URDF joint types and what the description calls them.
 _KINDS = {
@@ -52,7 +62,7 @@ def read_urdf(source: str | os.PathLike[str], *, validate: str = "warn") -> Robo
     root, file = read_xml(source)
     _drop_namespace(root, file)
     if root.tag != "robot":
-        raise ModelError(f"{file}: the root element is <{root.tag}>, but a URDF file starts with <robot>.")
+        raise ModelError(f"{file}: the root element is <{root.tag[:80]}>, but a URDF file starts with <robot>.")
     link_elements, joint_elements = root.findall("link"), root.findall("joint")
     if not link_elements:
         raise ModelError(f"{file}: the robot has no <link>; at least one is needed.")
@@ -122,7 +132,7 @@ def _joint(element: Element, file: str) -> JointDescription:
     where = f"{file}: joint {name!r}"
     urdf_type = element.get("type", "")
     if urdf_type not in _KINDS:
-        fault = f"is of unknown type {urdf_type!r}" if urdf_type else "has no type"
+        fault = f"is of unknown type {urdf_type[:80]!r}" if urdf_type else "has no type"
         raise ModelError(f"{where} {fault}; the types of URDF are {', '.join(_KINDS)}.")
     kind = _KINDS[urdf_type]
     rotation, position = _origin(element, where)
@@ -136,8 +146,8 @@ def _joint(element: Element, file: str) -> JointDescription:
     dynamics, limit = _child(element, "dynamics", where), _child(element, "limit", where)
     lower, upper = -math.inf, math.inf
     if limit is not None and kind in _KINDS_WITH_RANGE:
-        lower = _number(limit, "lower", 0.0, where, infinite=True)
-        upper = _number(limit, "upper", 0.0, where, infinite=True)
+        lower = _limit_number(limit, "lower", 0.0, where)
+        upper = _limit_number(limit, "upper", 0.0, where)
     return JointDescription(
         name,
         kind,
@@ -151,8 +161,8 @@ def _joint(element: Element, file: str) -> JointDescription:
         friction=_number(dynamics, "friction", 0.0, where),
         lower=lower,
         upper=upper,
-        effort=_number(limit, "effort", math.inf, where, infinite=True),
-        velocity=_number(limit, "velocity", math.inf, where, infinite=True),
+        effort=_limit_number(limit, "effort", math.inf, where),
+        velocity=_limit_number(limit, "velocity", math.inf, where),
         mimic=_mimic(element, where),
     )
 
@@ -168,9 +178,14 @@ def _axes(element: Element, kind: str, where: str) -> tuple[np.ndarray, np.ndarr
     if kind != "planar" or not 0.0 < length < math.inf:
         return axis, y  # validation normalizes the axis, or refuses it
     normal = axis / length
-    reference = y if abs(normal[0]) > 0.9 else x
+    return normal, planar_x(normal)
+
+
+def planar_x(normal: np.ndarray) -> np.ndarray:
+    """The in-plane x direction of a planar joint with this unit normal, which URDF leaves open."""
+    reference = np.array([0.0, 1.0, 0.0]) if abs(normal[0]) > 0.9 else np.array([1.0, 0.0, 0.0])
     in_plane = reference - normal * (normal @ reference)
-    return normal, in_plane / np.linalg.norm(in_plane)
+    return in_plane / np.linalg.norm(in_plane)
 
 
 def _mimic(element: Element, where: str) -> tuple[str, float, float] | None:
@@ -219,6 +234,8 @@ def _required_attribute(element: Element, attribute: str, where: str) -> str:
     value = element.get(attribute, "")
     if not value.strip():
         raise ModelError(f"{where}: a <{element.tag}> has no {attribute}, which URDF requires.")
+    if len(value) > MAX_NAME:
+        raise ModelError(f"{_place(element, attribute, where)} has {len(value)} characters; the limit is {MAX_NAME}.")
     return value
 
 
@@ -229,6 +246,11 @@ def _required_number(element: Element, attribute: str, where: str) -> float:
 def _number(element: Element | None, attribute: str, default: float, where: str, *, infinite: bool = False) -> float:
     text = None if element is None else element.get(attribute)
     return default if element is None or text is None else _parse(text, element, attribute, where, infinite=infinite)
+
+
+def _limit_number(element: Element | None, attribute: str, default: float, where: str) -> float:
+    value = _number(element, attribute, default, where, infinite=True)
+    return math.copysign(math.inf, value) if abs(value) == NO_LIMIT else value
 
 
 def _vector(element: Element, attribute: str, default: np.ndarray, where: str) -> np.ndarray:
@@ -254,8 +276,8 @@ def _parse(word: str, element: Element, attribute: str, where: str, *, infinite:
             hint = "the decimal separator is a point"
         raise ModelError(f"{_place(element, attribute, where)}: {word[:80]!r} is not a finite number; {hint}.")
     value = float(word)
-    if not math.isfinite(value):
-        raise ModelError(f"{_place(element, attribute, where)}: {word[:80]!r} is too large for a double.")
+    if not math.isfinite(value) or (abs(value) > MAX_NUMBER and not infinite):
+        raise ModelError(f"{_place(element, attribute, where)}: {word[:80]!r} is too large; at most {MAX_NUMBER:g}.")
     return value
 
 

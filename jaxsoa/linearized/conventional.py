@@ -30,7 +30,7 @@ def conventional_perturbation(
     """Algorithm 3: solve M da = dtau - (A_D dv + B_D dq), the bracket by Algorithm 1 with da = 0."""
     a = forward_dynamics(robot, q, v, tau, f_ext)
     change = inverse_dynamics_perturbation(robot, q, v, a, dq, dv, jnp.zeros_like(a), f_ext)
-    return jax.scipy.linalg.solve(mass_matrix(robot, q), jnp.asarray(dtau) - change, assume_a="pos")
+    return jax.scipy.linalg.solve(mass_matrix(robot, q), robot.check_v(dtau, "dtau") - change, assume_a="pos")
 
 
 def conventional_linearization(

@@ -13,13 +13,11 @@ products of dense triangular matrices are faster: `DENSE_UP_TO` says where the t
 
 from __future__ import annotations
 
-from functools import cache
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jax.custom_batching import custom_vmap
 from jaxtyping import Array, Float, Shaped
 
@@ -29,7 +27,7 @@ from jaxsoa.dynamics.inverse import dissipation
 from jaxsoa.dynamics.mass import mass_matrix_inverse, solve_mass_matrix
 from jaxsoa.dynamics.motion import solve_motion
 from jaxsoa.linearized import spatial_components as sc
-from jaxsoa.linearized.inverse import inverse_model, inverse_model_raw, products
+from jaxsoa.linearized.inverse import inverse_model, inverse_model_raw
 from jaxsoa.linearized.rates import axis_rates
 from jaxsoa.linearized.spatial_components import Spatial
 from jaxsoa.linearized.state import (
@@ -37,7 +35,6 @@ from jaxsoa.linearized.state import (
     Moving,
     base_motion,
     collect,
-    dof_positions,
     fixed_point_acceleration,
     moving_state,
     net_forces,
@@ -45,8 +42,6 @@ from jaxsoa.linearized.state import (
     zeros_of_one,
 )
 from jaxsoa.model.multibody import Multibody
-from jaxsoa.model.topology import Topology
-from jaxsoa.spatial import ops
 from jaxsoa.spatial.inertia import SpatialInertia
 from jaxsoa.sweeps import gather, scatter
 
@@ -118,38 +113,28 @@ def _forward_sweeps(robot: Multibody, q: Array, v: Array, tau: Array, f_ext: Arr
     return MotionState(moving, acceleration, force, outboard, rates), gain, pivot_inverse
 
 
-@cache
-def _strictly_outboard(topology: Topology) -> np.ndarray:
-    """[i, j]: degree j lies strictly outboard of degree i."""
-    outboard = np.zeros((topology.nv, topology.nv), bool)
-    for j, parent in enumerate(topology.dof_parents):
-        if parent >= 0:
-            outboard[:, j] = outboard[:, parent]
-            outboard[parent, j] = True
-    return outboard
+def _whitening(robot: Multibody, moving: Moving, gain: Spatial) -> Array:
+    """I - H psi K, by one inward sweep that carries all columns (eq. 4.6 and lemma 4.3): [i, j], a batch trails."""
 
+    def step(children, x):
+        unit, axis, gain, offset = x
+        e = unit - sc.dot(axis, children)
+        return sc.carry_force(offset, sc.add(children, sc.scale(e, gain))), e
 
-def _innovations_factor(robot: Multibody, moving: Moving, gain: Spatial) -> Array:
-    """I + H phi K, entry by entry: H(i) phi(i, j) G(j) for j outboard of i (eq. 4.6)."""
-    arm = dof_positions(robot, moving)
-    H = sc.flat(*sc.carry_motion(ops.negative(arm), moving.axis))
-    entries = products(H, sc.flat(*sc.carry_force(arm, gain)))
-    tail = (1,) * (entries.ndim - 2)
-    outboard = _strictly_outboard(robot.topology)
-    diagonal = np.eye(len(outboard), dtype=bool)
-    return jnp.where(outboard.reshape(*outboard.shape, *tail), entries, diagonal.reshape(*outboard.shape, *tail))
+    like = moving.axis[0][0]
+    unit = jnp.eye(robot.nv, dtype=like.dtype).reshape(robot.nv, robot.nv, *(1,) * (like.ndim - 1))
+    zero = (jnp.zeros((robot.nv, *like.shape[1:]), like.dtype),) * 3
+    xs = (unit, moving.axis, gain, _on(on_first, robot, moving.offset))
+    return gather(robot.topology.dof_plan, step, (zero, zero), xs)[1]
 
 
 def _dense(robot: Multibody, q, v, tau, f_ext, stage=_same, to_front=_same) -> LinearizedForwardDynamics:
     """All in one go, for robots up to `DENSE_UP_TO`; `to_front` brings a trailing batch axis to the front."""
     state, gain, pivot_inverse = stage(_forward_sweeps(robot, q, v, tau, f_ext))
-    wrt_q, wrt_v, _ = inverse_model(robot, state, v)
-    factor = _innovations_factor(robot, state.moving, gain)
-    both, factor, pivot_inverse = to_front((jnp.concatenate([wrt_q, wrt_v], axis=1), factor, pivot_inverse))
-    unit = jnp.broadcast_to(jnp.eye(robot.nv, dtype=factor.dtype), factor.shape)
-    lower = jnp.swapaxes(factor, -1, -2)
-    E = stage(lax.linalg.triangular_solve(lower, unit, left_side=True, lower=True))  # (I - H psi K)*
-    inverse = stage((E * pivot_inverse[..., None, :]) @ jnp.swapaxes(E, -1, -2))
+    wrt_q, wrt_v, _ = inverse_model(robot, state, v, stage)
+    E = _whitening(robot, state.moving, gain)
+    both, E, pivot_inverse = to_front((jnp.concatenate([wrt_q, wrt_v], axis=1), E, pivot_inverse))
+    inverse = stage((jnp.swapaxes(E, -1, -2) * pivot_inverse[..., None, :]) @ E)
     product = -(inverse @ both)
     return LinearizedForwardDynamics(product[..., : robot.nv], product[..., robot.nv :], inverse)
 

@@ -50,8 +50,11 @@ def products(left: list, right: list) -> Array:
     return sum(terms[1:], terms[0])
 
 
-def inverse_model(robot: Multibody, state: MotionState, v: Array) -> LinearizedInverseDynamics:
-    """The three matrices from a motion and its composites (lemma 3.2); a batch trails."""
+def inverse_model(robot: Multibody, state: MotionState, v: Array, stage=lambda x: x) -> LinearizedInverseDynamics:
+    """The three matrices from a motion and its composites (lemma 3.2); a batch trails.
+
+    `stage` keeps the compiler from computing the rows again for every product they enter.
+    """
     topology = robot.topology
     links = dof_links(topology)
     axis, rate, spin, second = state.rates
@@ -71,6 +74,7 @@ def inverse_model(robot: Multibody, state: MotionState, v: Array) -> LinearizedI
     back = ops.negative(arm)
     H, H1, H2 = (sc.flat(*sc.carry_motion(back, m)) for m in (axis, drift, second))
     X, X_v, X_q = (sc.flat(*sc.carry_force(arm, f)) for f in (x, x_v, x_q))
+    H, H1, H2, X, X_v, X_q, z, z_q, rate_q = stage((H, H1, H2, X, X_v, X_q, [*z], z_q, rate_q))
     tail = (1,) * (v.ndim - 1)
     outer = axis_support(topology)  # degree i moves with degree j
     inner = topology.dof_support.T & ~outer
@@ -106,7 +110,7 @@ def _batched(axis_size, in_batched, *arguments):
         arguments = jax.tree.map(batch_last, arguments, tuple(in_batched))
         robot, q, v, a, f_ext = arguments
         state = staged(motion_state(robot, q, v, a, f_ext))
-        return batch_first(inverse_model(robot, state, v))
+        return batch_first(inverse_model(robot, state, v, staged))
 
     outputs = in_chunks(together, chunk_size(arguments[0].nv), axis_size, tuple(in_batched), arguments)
     return outputs, jax.tree.map(lambda _: True, outputs)

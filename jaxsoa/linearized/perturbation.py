@@ -20,10 +20,11 @@ from jaxtyping import Array, Float, Shaped
 
 from jaxsoa.dynamics.articulated import on_first, on_last, riccati_step, updated
 from jaxsoa.dynamics.inverse import dissipation
+from jaxsoa.dynamics.newton_euler import link_sums
 from jaxsoa.linearized import spatial_components as sc
 from jaxsoa.linearized.composite import force_ring, gyroscopic_ring
 from jaxsoa.linearized.inverse import dissipation_rate
-from jaxsoa.linearized.rates import AxisRates, axis_rates, link_sums, turns_own_axes
+from jaxsoa.linearized.rates import AxisRates, axis_rates, turns_own_axes
 from jaxsoa.linearized.spatial_components import Spatial, Vector
 from jaxsoa.linearized.state import (
     Moving,
@@ -85,6 +86,11 @@ def _last(robot: Multibody, tree):
     return sc.take(tree, None if topology.single_dof else np.flatnonzero(topology.dof_is_last))
 
 
+def _vectors(robot: Multibody, **vectors: Array) -> list[Array]:
+    """Velocity-like arguments, checked under their names."""
+    return [robot.check_v(x, name) for name, x in vectors.items()]
+
+
 def inverse_dynamics_perturbation(
     robot: Multibody,
     q: Shaped[Array, " nq"],
@@ -99,8 +105,8 @@ def inverse_dynamics_perturbation(
 
     dq is a tangent vector: q moves along `robot.integrate(q, dq)`.
     """
-    q, v, a, f_ext = robot.check_q(q), robot.check_v(v), robot.check_v(a, "a"), robot.check_f_ext(f_ext)
-    dq, dv, da = robot.check_v(dq, "dq"), robot.check_v(dv, "dv"), robot.check_v(da, "da")
+    q, f_ext = robot.check_q(q), robot.check_f_ext(f_ext)
+    v, a, dq, dv, da = _vectors(robot, v=v, a=a, dq=dq, dv=dv, da=da)
     moving = moving_state(robot, q, v)
     source = sc.add(link_sums(robot, sc.scale(a, moving.axis)), moving.bias)
     alpha = spread(robot, moving.offset, source, base_motion(robot, source))
@@ -148,8 +154,8 @@ def forward_dynamics_perturbation(
     The articulated-body algorithm twice with the same P, D and G: once for the motion, once for its perturbation,
     whose "bias acceleration" is the increment of beta and whose "bias force" is that of eq. 3.5 (lemma 4.7).
     """
-    q, v, tau, f_ext = robot.check_q(q), robot.check_v(v), robot.check_v(tau, "tau"), robot.check_f_ext(f_ext)
-    dq, dv, dtau = robot.check_v(dq, "dq"), robot.check_v(dv, "dv"), robot.check_v(dtau, "dtau")
+    q, f_ext = robot.check_q(q), robot.check_f_ext(f_ext)
+    v, tau, dq, dv, dtau = _vectors(robot, v=v, tau=tau, dq=dq, dv=dv, dtau=dtau)
     plan = robot.topology.dof_plan
     moving = moving_state(robot, q, v)
     bias_force = moving.body.gyroscopic(moving.velocity[0])

@@ -24,6 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from jaxsoa.indexing import take_rows
 from jaxsoa.linearized import spatial_components as sc
 from jaxsoa.linearized.spatial_components import Spatial
 from jaxsoa.model.joints import Joint
@@ -60,7 +61,7 @@ def joint_sums(robot: Multibody, x: Spatial, *, outboard: bool) -> Spatial:
     def sums(component: Array) -> Array:
         parts = []
         for group in robot.topology.groups:
-            xs = component[group.v_index]
+            xs = take_rows(component, group.v_index)
             if turns_own_axes(group.joint):
                 parts.append(jnp.broadcast_to(jnp.sum(xs, axis=1, keepdims=True), xs.shape))
             elif group.joint.nv == 1:
@@ -69,17 +70,6 @@ def joint_sums(robot: Multibody, x: Spatial, *, outboard: bool) -> Spatial:
                 inclusive = jnp.cumsum(xs, axis=1)
                 parts.append(inclusive[:, -1:] - inclusive if outboard else inclusive)
         return robot.join_dofs(parts)
-
-    return jax.tree.map(sums, x)
-
-
-def link_sums(robot: Multibody, x: Spatial) -> Spatial:
-    """Per link, the sum over its joint's degrees of freedom."""
-    if robot.topology.single_dof:
-        return x
-
-    def sums(component: Array) -> Array:
-        return robot.join_links([jnp.sum(component[g.v_index], axis=1) for g in robot.topology.groups])
 
     return jax.tree.map(sums, x)
 

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxsoa.indexing import take_rows
 from jaxsoa.spatial import ops
 
 Vector = Any  # three arrays, or None for zero
@@ -37,7 +38,7 @@ def join(*vectors: Vector):
 
 def take(tree: Any, index: np.ndarray | None) -> Any:
     """Entries of every component (None: all of them)."""
-    return tree if index is None else jax.tree.map(lambda x: x[index], tree)
+    return tree if index is None else jax.tree.map(lambda x: take_rows(x, index), tree)
 
 
 def plus(*terms: Vector) -> Vector:

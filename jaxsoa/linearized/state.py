@@ -9,9 +9,10 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from jaxsoa.dynamics.kinematics import base_vector, joint_motion, sweep_motion, world_axes
+from jaxsoa.dynamics.newton_euler import link_sums
 from jaxsoa.linearized import spatial_components as sc
 from jaxsoa.linearized.composite import Composite, Rigid, force_ring, gyroscopic_ring
-from jaxsoa.linearized.rates import AxisRates, axis_rates, dof_links, link_sums
+from jaxsoa.linearized.rates import AxisRates, axis_rates, dof_links
 from jaxsoa.linearized.spatial_components import Spatial, Vector
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.spatial import ops

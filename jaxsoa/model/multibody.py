@@ -12,6 +12,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, Shaped
 
+from jaxsoa.indexing import take_rows
 from jaxsoa.model.joints import Joint, JointGeometry
 from jaxsoa.model.topology import JointGroup, Topology
 
@@ -134,7 +135,10 @@ class Multibody(eqx.Module):
         """Move q by the tangent vector dv (a velocity times a time): exact for constant joint velocities."""
         q, dv = self.check_q(q), self.check_v(dv, "dv")
         parts = [(lambda q, dv, joint=g.joint: joint.integrate(q, dv)) for g in self.topology.groups]
-        moved = [jax.vmap(f)(q[g.q_index], dv[g.v_index]) for f, g in zip(parts, self.topology.groups, strict=True)]
+        moved = [
+            jax.vmap(f)(take_rows(q, g.q_index), take_rows(dv, g.v_index))
+            for f, g in zip(parts, self.topology.groups, strict=True)
+        ]
         return self._join_q(moved)
 
     def difference(self, q0: Shaped[Array, " nq"], q1: Shaped[Array, " nq"]) -> Float[Array, " nv"]:
@@ -150,7 +154,7 @@ class Multibody(eqx.Module):
     def _join_q(self, parts: list[Array]) -> Array:
         flat = jnp.concatenate([part.reshape(-1) for part in parts])
         index = np.concatenate([g.q_index.ravel() for g in self.topology.groups])
-        return _reorder(flat, np.argsort(index))
+        return take_rows(flat, np.argsort(index))
 
     # --- arrays by kind of joint, joined in the order of links or of degrees of freedom -------------------------
 
@@ -161,16 +165,17 @@ class Multibody(eqx.Module):
             return axis / jnp.sqrt(jnp.sum(axis * axis, axis=1, keepdims=True))
 
         links = group.links
-        return JointGeometry(unit(_rows(self.axis, links)), unit(_rows(self.axis2, links)), _rows(self.pitch, links))
+        axis, axis2, pitch = (take_rows(x, links) for x in (self.axis, self.axis2, self.pitch))
+        return JointGeometry(unit(axis), unit(axis2), pitch)
 
     def join_links(self, parts: list[Array]) -> Array:
         """Per-group arrays (n, ...) to one array in link order."""
-        return _reorder(jnp.concatenate(parts) if len(parts) > 1 else parts[0], self.topology.link_order)
+        return take_rows(jnp.concatenate(parts) if len(parts) > 1 else parts[0], self.topology.link_order)
 
     def join_dofs(self, parts: list[Array]) -> Array:
         """Per-group arrays (n, nv of the kind, ...) to one array in the order of v."""
         flat = [part.reshape(-1, *part.shape[2:]) for part in parts]
-        return _reorder(jnp.concatenate(flat) if len(flat) > 1 else flat[0], self.topology.dof_order)
+        return take_rows(jnp.concatenate(flat) if len(flat) > 1 else flat[0], self.topology.dof_order)
 
     # --- changed copies ----------------------------------------------------------------------------------------
 
@@ -288,11 +293,3 @@ class Multibody(eqx.Module):
 def as_float(x: Array, dtype) -> Array:
     """Integers and booleans become the model's floating type; floating types stay (JAX promotes them)."""
     return x if jnp.issubdtype(x.dtype, jnp.floating) else x.astype(dtype)
-
-
-def _rows(x: Array, index: np.ndarray) -> Array:
-    return x if len(index) == x.shape[0] and np.array_equal(index, np.arange(len(index))) else x[index]
-
-
-def _reorder(x: Array, order: np.ndarray) -> Array:
-    return _rows(x, order)

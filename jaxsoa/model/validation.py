@@ -116,7 +116,7 @@ def _joints_outward(description: RobotDescription) -> list[JointDescription]:
         link = next(joint.child for joint in description.joints if joint.name not in reached)
         cycle = _cycle(link, lambda name: joint_to[name].parent)[::-1]
         raise ModelError(
-            f"{source}: links form a cycle: {' -> '.join(map(repr, cycle))}. A model is a tree with one root: remove "
+            f"{source}: links form a cycle: {_arrows(cycle)}. A model is a tree with one root: remove "
             "one joint, and close the loop with a loop constraint (`closed_chain.Loop`)."
         )
     if len(roots) > 1:
@@ -125,6 +125,11 @@ def _joints_outward(description: RobotDescription) -> list[JointDescription]:
             f"({abbreviated([repr(root) for root in roots])}). Join all but one of them to the robot."
         )
     return outward
+
+
+def _arrows(cycle: list[str], limit: int = 10) -> str:
+    shown = cycle if len(cycle) <= limit else [*cycle[: limit - 1], f"... ({len(cycle) - limit} more)", cycle[-1]]
+    return " -> ".join(name if name.startswith("... (") else repr(name) for name in shown)
 
 
 def _cycle(start: str, successor: Callable[[str], str]) -> list[str]:
@@ -164,7 +169,7 @@ def _mimic_leaders(description: RobotDescription) -> dict[str, str]:
         queue.extend(followers[name])
     if len(leaders) < len(joints):
         cycle = _cycle(next(name for name in joints if name not in leaders), target_of.__getitem__)
-        raise ModelError(f"{description.source}: joints mimic one another: {' -> '.join(map(repr, cycle))}.")
+        raise ModelError(f"{description.source}: joints mimic one another: {_arrows(cycle)}.")
     return leaders
 
 

@@ -1,8 +1,41 @@
 """Simulation: steps and rollouts. Small on purpose; replace them with your own where they do not fit."""
 
+from jaxsoa.simulate.adaptive import (
+    solve_adaptively as solve_adaptively,
+    vector_field as vector_field,
+)
+from jaxsoa.simulate.control import (
+    Gear as Gear,
+    Lag as Lag,
+    PDServo as PDServo,
+    Sampled as Sampled,
+    Saturation as Saturation,
+    TorqueSpeed as TorqueSpeed,
+)
 from jaxsoa.simulate.integrators import (
     INTEGRATORS as INTEGRATORS,
     State as State,
     step as step,
 )
-from jaxsoa.simulate.rollout import rollout as rollout
+from jaxsoa.simulate.joint_limits import JointLimits as JointLimits
+from jaxsoa.simulate.momentum import (
+    conserving_momentum as conserving_momentum,
+    with_momentum as with_momentum,
+)
+from jaxsoa.simulate.progress import ProgressBar as ProgressBar
+from jaxsoa.simulate.rollout import (
+    Sample as Sample,
+    rollout as rollout,
+)
+from jaxsoa.simulate.sharding import (
+    device_mesh as device_mesh,
+    shard_batch as shard_batch,
+    sharded_map as sharded_map,
+    sharded_rollout as sharded_rollout,
+    sharded_value_and_grad as sharded_value_and_grad,
+    to_host as to_host,
+)
+from jaxsoa.simulate.study import (
+    run_study as run_study,
+    save_archive as save_archive,
+)

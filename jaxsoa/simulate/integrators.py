@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -14,11 +14,15 @@ from jaxsoa.model.multibody import Multibody
 
 
 class State(NamedTuple):
+    """Configuration q (nq,) and velocity v (nv,)."""
+
     q: Float[Array, " nq"]
     v: Float[Array, " nv"]
 
 
 Acceleration = Callable[[Array, Array], Array]
+Integrator = Callable[..., State]  # (robot, acceleration, q, v, dt) -> State
+Passive = Callable[[Multibody, Array, Array], Array]  # (robot, q, v) -> generalized force (nv,)
 
 
 def _semi_implicit_euler(robot: Multibody, acceleration: Acceleration, q, v, dt) -> State:
@@ -87,11 +91,25 @@ def _implicit_midpoint(robot: Multibody, acceleration: Acceleration, q, v, dt) -
     return State(robot.integrate(q, dt * (v + dv / 2)), v + dv)
 
 
-INTEGRATORS: dict[str, Callable] = {
+INTEGRATORS: dict[str, Integrator] = {
     "semi_implicit_euler": _semi_implicit_euler,
     "rk4": _runge_kutta_4,
     "implicit_midpoint": _implicit_midpoint,
 }
+
+
+def find_integrator(integrator: str | Integrator) -> Integrator:
+    """The integrator of that name; a function `(robot, acceleration, q, v, dt) -> State` is taken as it is."""
+    if callable(integrator):
+        return integrator
+    if integrator not in INTEGRATORS:
+        raise ValueError(f"Unknown integrator {integrator!r}; choose one of {', '.join(INTEGRATORS)}, or a function.")
+    return INTEGRATORS[integrator]
+
+
+def as_tuple(one_or_several) -> tuple:
+    """Callables given one by one or in a sequence, as a tuple."""
+    return (one_or_several,) if callable(one_or_several) else tuple(one_or_several)
 
 
 def step(
@@ -101,15 +119,19 @@ def step(
     tau: Shaped[Array, " nv"],
     dt: float | Array,
     *,
-    integrator: str = "semi_implicit_euler",
+    integrator: str | Integrator = "semi_implicit_euler",
     f_ext: Shaped[Array, "n 6"] | None = None,
+    passive: Passive | Sequence[Passive] = (),
 ) -> State:
-    """The state a time dt later under constant torques."""
+    """The state a time dt later under constant torques.
+
+    `passive` forces, functions `(robot, q, v) -> (nv,)` such as `JointLimits`, follow the state inside the step: a
+    method of order four stays one.
+    """
     q, v, tau = robot.check_q(q), robot.check_v(v), robot.check_v(tau, "tau")
-    if integrator not in INTEGRATORS:
-        raise ValueError(f"Unknown integrator {integrator!r}; choose one of {', '.join(INTEGRATORS)}.")
+    method, forces = find_integrator(integrator), as_tuple(passive)
 
     def acceleration(q, v):
-        return forward_dynamics(robot, q, v, tau, f_ext)
+        return forward_dynamics(robot, q, v, sum((force(robot, q, v) for force in forces), tau), f_ext)
 
-    return INTEGRATORS[integrator](robot, acceleration, q, v, dt)
+    return method(robot, acceleration, q, v, dt)

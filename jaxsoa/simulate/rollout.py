@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Float, Shaped
+from jaxtyping import Array, Float, PyTree, Shaped
 
 from jaxsoa.model.multibody import Multibody
-from jaxsoa.simulate.integrators import State, step
+from jaxsoa.simulate.control import Actuator, Controller, call_actuators, call_controller, initial_memory
+from jaxsoa.simulate.integrators import Integrator, Passive, State, as_tuple, step
+from jaxsoa.simulate.progress import ProgressBar
+from jaxsoa.simulate.segments import in_blocks, segment_length, segmented_scan
 
-Controller = Callable[[Array, Array, Array], Array]  # (time, q, v) -> tau
+
+class Sample(NamedTuple):
+    """What `record` may look at, after a step."""
+
+    time: Float[Array, ""]
+    q: Float[Array, " nq"]
+    v: Float[Array, " nv"]
+    tau: Float[Array, " nv"]  # what the actuators gave during the step
+    memory: PyTree  # of controller and actuators; hand it to the next rollout's `memory` to go on
+
+
+class _Carry(NamedTuple):
+    state: State
+    memory: PyTree
 
 
 def rollout(
@@ -23,13 +40,29 @@ def rollout(
     dt: float | Array,
     *,
     steps: int | None = None,
-    integrator: str = "semi_implicit_euler",
-    checkpoint: bool = False,
-) -> State:
+    integrator: str | Integrator = "semi_implicit_euler",
+    actuators: Actuator | Sequence[Actuator] = (),
+    passive: Passive | Sequence[Passive] = (),
+    record: Callable[[Sample], Any] | Literal["final"] | None = None,
+    every: int = 1,
+    checkpoint: bool | Literal["segments"] = True,
+    progress: bool = False,
+    time: float | Array = 0.0,
+    memory: PyTree = None,
+) -> Any:
     """Simulate from (q, v). Returns the states after each step, stacked: q (steps, nq), v (steps, nv).
 
-    `control` is an array of torques (one row per step), a function `(time, q, v) -> tau`, or None for no torque; the
-    last two need `steps`. With `checkpoint`, reverse mode keeps only the states and recomputes each step.
+    - `control`: an array of torques (one row per step), a function `(time, q, v) -> tau`, a controller with memory
+      (see `control.py`), or None for no torque; all but the array need `steps`. The torque is held through a step.
+    - `actuators`: what the command passes through before it is a torque: `Saturation`, `Lag`, `Gear`, ...
+    - `passive`: forces that follow the state inside a step, such as `JointLimits`.
+    - `record`: a function of a `Sample` whose results are stacked and returned instead of the states, or "final" for
+      the last state alone. With `every` = k only every k-th step is recorded; k must divide `steps`.
+    - `checkpoint`: what reverse mode keeps. True: the state of every step, and each step is computed again. "segments":
+      the states of about sqrt(steps) steps, at one more evaluation; worth it for long rollouts of large batches whose
+      record is short. False: everything that the derivative needs.
+    - `progress`: draw a bar on the terminal; works under jit, vmap and sharding.
+    - `time` and `memory`: where to start from, to go on from the `Sample` of an earlier rollout.
     """
     q, v = robot.check_q(q), robot.check_v(v)
     torques = None
@@ -40,17 +73,66 @@ def rollout(
         steps = torques.shape[0]
     if steps is None:
         raise ValueError("rollout needs `steps` when control is a function or None.")
-
-    def advance(state: State, x):
-        number, tau = x
-        if callable(control):
-            tau = control(number * dt, state.q, state.v)
-        elif tau is None:
-            tau = jnp.zeros_like(state.v)
-        state = State(*step(robot, state.q, state.v, tau, dt, integrator=integrator))
-        return state, state
-
-    advance = jax.checkpoint(advance) if checkpoint else advance
+    if every < 1 or steps % every:
+        raise ValueError(f"`every` must divide the number of steps, {steps}; got {every}.")
+    if checkpoint not in (True, False, "segments"):
+        raise ValueError(f'checkpoint must be True, False or "segments"; got {checkpoint!r}.')
+    if not (record is None or record == "final" or callable(record)):
+        raise ValueError(f'record must be None, "final" or a function of a Sample; got {record!r}.')
+    actuators, forces = as_tuple(actuators), as_tuple(passive)
     dtype = jnp.result_type(q, v, robot.mass)
-    start = State(q.astype(dtype), v.astype(dtype))
-    return lax.scan(advance, start, (jnp.arange(steps), torques))[1]
+    state = State(q.astype(dtype), v.astype(dtype))
+    if memory is None:
+        memory = (initial_memory(control, *state), tuple(initial_memory(part, *state) for part in actuators))
+
+    def advance(carry: _Carry, x):
+        (q, v), (own, parts) = carry
+        number, command = x
+        if callable(control):
+            command, own = call_controller(control, time + number * dt, q, v, own, dt)
+        elif command is None:
+            command = jnp.zeros_like(v)
+        tau, parts = call_actuators(actuators, command, q, v, parts, dt)
+        after = State(*step(robot, q, v, tau, dt, integrator=integrator, passive=forces))
+        return _Carry(after, (own, parts)), tau
+
+    if checkpoint:
+        advance = jax.checkpoint(advance, prevent_cse=False)  # inside a scan nothing could be merged anyway
+
+    def observe(carry: _Carry, number, tau):
+        if record == "final":
+            return None
+        if record is None:
+            return carry.state
+        return record(Sample(time + (number + 1) * dt, *carry.state, tau, carry.memory))
+
+    def one_record(carry: _Carry, xs):
+        if every == 1:
+            carry, tau = advance(carry, xs)
+            return carry, observe(carry, xs[0], tau)
+        carry, tau = lax.scan(advance, carry, xs)
+        return carry, observe(carry, xs[0][-1], tau[-1])
+
+    xs = (jnp.arange(steps), torques)
+    if every > 1:
+        xs = in_blocks(xs, every)
+    records = steps // every
+    segment = segment_length(records) if checkpoint == "segments" and every == 1 else 1
+    if checkpoint == "segments" and every > 1:
+        one_record = jax.checkpoint(one_record, prevent_cse=False)  # the blocks between records are the segments
+    report = _reporter(steps, every) if progress else None
+    last, recorded = segmented_scan(one_record, _Carry(state, memory), xs, records, segment, report)
+    return last.state if record == "final" else recorded
+
+
+def _reporter(steps: int, every: int) -> Callable:
+    """A function of the records made before and after, called inside the scan; a hundred drawings are enough."""
+    bar = ProgressBar(steps, "simulating")
+    records = steps // every
+    stride = max(1, records // 100)
+
+    def report(before, after):
+        due = (after // stride > before // stride) | (after == records)
+        lax.cond(due, lambda: jax.debug.callback(bar.update, after * every), lambda: None)
+
+    return report

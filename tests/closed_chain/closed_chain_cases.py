@@ -49,6 +49,12 @@ def arm(seed: int, n: int, joints=("revolute",)) -> soa.Multibody:
     return soa.models.random_tree(seed, n, joints, shape="chain", armature=True, damping=True)
 
 
+def slope_at_zero(f, h: float = 1e-4) -> np.ndarray:
+    """f'(0) by differences of fourth order."""
+    near, far = (np.asarray(f(t)) - np.asarray(f(-t)) for t in (h, 2 * h))
+    return (8 * near - far) / (12 * h)
+
+
 class Case:
     """A grasp in a consistent state: positions closed, velocities in agreement with contact rates W."""
 

@@ -1,12 +1,13 @@
 """Closed chains in motion: energy and constraints over ten seconds, by the experiment that prints them."""
 
-import sys
+from functools import cache
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from closed_chain_cases import slope_at_zero
 from numpy.testing import assert_allclose
 
 import jaxsoa as soa
@@ -15,49 +16,91 @@ from jaxsoa import closed_chain as cc
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["four-bar", "five-bar", "stewart", "grasp"])
 def test_energy_stays_and_constraints_hold_for_ten_seconds(name, monkeypatch):
-    """Runge-Kutta 4 with a step of 1 ms, projection after every step."""
+    """Runge-Kutta 4 with a step of 1 ms (five-bar) or 2 ms, projection after every step."""
     monkeypatch.syspath_prepend(str(EXPERIMENTS))
     import closed_chain_energy
 
-    assert "closed_chain_energy" in sys.modules
-    run = closed_chain_energy.RUNS[name](10.0, 1e-3)
+    experiment = closed_chain_energy.RUNS[name]
+    run = experiment.run(10.0, experiment.step)
     assert run.swing > 0.1
     assert run.drift < 1e-6
     assert run.position_error < 1e-8
     assert run.velocity_error < 1e-8
 
 
-def test_projection_brings_a_four_bar_back_and_never_adds_energy():
+@cache
+def four_bar():
+    """Robot, loops and a closed configuration."""
     robot, loops, guess = cc.mechanisms.four_bar()
-    q = jax.jit(cc.close_loops)(robot, loops, guess)
+    return robot, loops, jax.jit(cc.close_loops)(robot, loops, guess)
+
+
+def assert_derivatives_equal_differences(f, *x, tolerance: float = 1e-6):
+    """Forward along one random direction in all arguments together, and reverse against forward."""
     rng = np.random.default_rng(0)
-    project = jax.jit(cc.project)
+    t = jax.tree.map(lambda leaf: jnp.asarray(rng.normal(size=leaf.shape)), x)
+    compiled = jax.jit(f)
+    differences = slope_at_zero(lambda h: compiled(*jax.tree.map(lambda a, b: a + h * b, x, t)))
+    tangent = jax.jit(lambda x, t: jax.jvp(f, x, t)[1])(x, t)
+    assert_allclose(tangent, differences, atol=tolerance * np.abs(differences).max())
+    c = jnp.asarray(rng.normal(size=differences.shape))
+    back = jax.jit(lambda x, c: jax.vjp(f, *x)[1](c))(x, c)
+    inner = sum(jnp.vdot(a, b) for a, b in zip(jax.tree.leaves(back), jax.tree.leaves(t), strict=True))
+    assert_allclose(inner, jnp.vdot(c, tangent), rtol=1e-8)
+
+
+def test_projection_brings_a_four_bar_back_and_never_adds_energy():
+    robot, loops, q = four_bar()
+    rng = np.random.default_rng(0)
     v = rng.normal(size=3)
-    back, slowed = project(robot, loops, q + 1e-4 * rng.normal(size=3), v)
+    back, slowed = jax.jit(cc.project)(robot, loops, q + 1e-4 * rng.normal(size=3), v)
     assert_allclose(jax.jit(cc.loop_errors)(robot, loops, back), 0, atol=1e-12)
     assert_allclose(jax.jit(cc.loop_jacobian)(robot, loops, back) @ slowed, 0, atol=1e-12)
     energy = jax.jit(soa.kinetic_energy)
     assert energy(robot, back, slowed) < energy(robot, back, v)
-
-    def total(x):
-        q, v = cc.project(robot, loops, x, v0)
-        return jnp.sum(q**2) + jnp.sum(v**2)
-
-    v0, x, h = jnp.asarray(v), q + 1e-4, 1e-4
-    f, gradient = jax.jit(total), jax.jit(jax.grad(total))(x)
-    for i, e in enumerate(np.eye(3)):
-        difference = (8 * (f(x + h * e) - f(x - h * e)) - (f(x + 2 * h * e) - f(x - 2 * h * e))) / (12 * h)
-        assert_allclose(gradient[i], difference, rtol=1e-5, atol=1e-6)
+    assert_derivatives_equal_differences(
+        lambda q, v: jnp.concatenate(cc.project(robot, loops, q, v)), q + 1e-4, jnp.asarray(v)
+    )
 
 
+@pytest.mark.slow
 def test_stabilization_makes_errors_decay():
     """Baumgarte: error'' = -2 damping error' - frequency^2 error, along the constraint."""
-    robot, loops, guess = cc.mechanisms.four_bar()
-    q = jax.jit(cc.close_loops)(robot, loops, guess) + jnp.array([1e-4, 0, 0])
-    v, tau = jnp.zeros(3), jnp.zeros(3)
-    s = jax.jit(lambda q: cc.loop_forward_dynamics(robot, loops, q, v, tau, stabilization=(10.0, 10.0)))(q)
+    robot, loops, q = four_bar()
+    q, v, tau = q + jnp.array([1e-4, 0, 0]), jnp.array([1e-3, 0, 0]), jnp.zeros(3)
+
+    def motion(q, v):
+        return cc.loop_forward_dynamics(robot, loops, q, v, tau, stabilization=(10.0, 20.0)).a
+
     J, e = jax.jit(cc.loop_jacobian)(robot, loops, q), jax.jit(cc.loop_errors)(robot, loops, q)
-    assert_allclose(J @ s.a, -100 * e, atol=1e-4 * float(jnp.abs(100 * e).max()))
+    wanted = -20 * J @ v - 400 * e
+    # Up to the squares of the small error and rate.
+    assert_allclose(J @ jax.jit(motion)(q, v), wanted, atol=1e-3 * float(jnp.abs(wanted).max()))
+    assert_derivatives_equal_differences(motion, q, v)
+
+
+@pytest.mark.slow
+def test_arms_are_projected_onto_the_object():
+    """Positions, orientations and velocities come back to those of the object; differentiable."""
+    system, q, pose = cc.mechanisms.two_arm_grasp([cc.Rigid(), cc.SoftFinger((-1, 0, 0))])
+    rotations = jax.jit(lambda: cc.grasp_rotations(system, q, pose))()
+    rng = np.random.default_rng(0)
+    moving = jnp.asarray(rng.normal(size=6))
+
+    def projected(q, v, V):
+        return cc.project_grasp(system, q, v, pose, V, rotations)
+
+    off = tuple(x + 1e-4 * rng.normal(size=7) for x in q), tuple(jnp.asarray(rng.normal(size=7)) for _ in q)
+    back = jax.jit(projected)(*off, moving)
+    state = jax.jit(lambda q, v: cc.grasp_state(system, q, v, pose, object_velocity=moving))(*back)
+    assert_allclose(state.position_error, 0, atol=1e-12)
+    assert_allclose(state.velocity_error, 0, atol=1e-11)
+    turned = jax.jit(lambda q: cc.grasp_rotations(system, q, pose))(back[0])
+    assert_allclose(turned[0], rotations[0], atol=1e-12)
+    assert not np.allclose(turned[1], rotations[1], atol=1e-7)  # free to roll
+    assert_derivatives_equal_differences(
+        lambda q, v, V: jnp.concatenate(jax.tree.leaves(projected(q, v, V))), *off, moving
+    )

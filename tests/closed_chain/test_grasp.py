@@ -6,11 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from closed_chain_cases import Case, arm, dense_solution, frame_pose, jacobian
+from closed_chain_cases import Case, arm, dense_solution, frame_pose, jacobian, slope_at_zero
 from numpy.testing import assert_allclose
 
 import jaxsoa as soa
 from jaxsoa import closed_chain as cc
+from jaxsoa.closed_chain.grasp import grasp_problem
+from jaxsoa.closed_chain.grasp_dynamics import complete
 from jaxsoa.closed_chain.grasp_methods import METHODS
 
 
@@ -38,39 +40,59 @@ def three_arms() -> tuple[Case, tuple]:
     return case, dense_solution(case)
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_methods_equal_the_dense_system(method):
+def by_all_methods(case: Case, methods) -> dict[str, cc.GraspAcceleration]:
+    """In one program, which shares the arms' kinematics."""
+
+    @jax.jit
+    def solutions(q, v, tau, rates):
+        problem = grasp_problem(case.system, q, v, tau, case.pose, contact_rates=rates)
+        return {method: complete(problem, *METHODS[method](problem)) for method in methods}
+
+    return solutions(case.q, case.v, case.tau, case.rates)
+
+
+def test_methods_equal_the_dense_system():
     case, reference = three_arms()
-    s = solver(method)(*case.arguments, contact_rates=case.rates)
-    assert_equals_dense(s, reference)
-    assert int(s.rank) == 18 - 4
+    for s in by_all_methods(case, METHODS).values():
+        assert_equals_dense(s, reference)
+        assert int(s.rank) == 18 - 4
 
 
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize(
-    ("sizes", "kinds"),
-    [
-        ((6,), ("hinge",)),
-        ((10, 8), ("point", "soft")),
-        ((6, 7, 9), ("rigid", "rigid", "rigid")),
-        ((6, 8, 8, 10), ("hinge", "turns", "rigid", "slides")),
-        ((9, 6, 7, 6, 8), ("soft", "soft", "point", "hinge", "rigid")),
-        ((6, 7, 8, 9, 10, 6), ("rigid", "hinge", "soft", "point", "turns", "slides")),
-    ],
-    ids=lambda x: f"{len(x)} arms" if isinstance(x[0], int) else " ".join(x),
-)
-def test_methods_equal_the_dense_system_for_any_number_of_arms(sizes, kinds, method):
-    case = Case(11, sizes, kinds, joints=("revolute", "revolute", "prismatic"))
-    s = solver(method)(*case.arguments, contact_rates=case.rates)
-    assert_equals_dense(s, dense_solution(case))
+SYSTEMS = {  # one, three and six arms by all methods; arms of one length compile together
+    "1 arm": ((8,), ("hinge",), METHODS),
+    "2 arms": ((10, 10), ("point", "soft"), ("analytic", "general", "rccfd2", "rank6")),
+    "4 arms": ((6, 6, 6, 6), ("hinge", "turns", "rigid", "slides"), ("dense", "rccfd1", "rccfd3", "auto")),
+    "5 arms": ((9, 9, 9, 9, 9), ("soft", "soft", "point", "hinge", "rigid"), ("dense", "rccfd2", "rank6")),
+    "6 arms": ((6, 6, 6, 10, 10, 10), ("rigid", "hinge", "soft", "point", "turns", "slides"), METHODS),
+}
 
 
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("open_chain", ["fd1", "fd2", "fd3", "fd4", "kalman", "crb"])
-def test_the_general_algorithm_runs_on_any_open_chain_solver(open_chain):
-    case, reference = three_arms()
-    assert_equals_dense(solver("general", open_chain)(*case.arguments, contact_rates=case.rates), reference)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_any_number_of_arms_and_kinds_of_contact(name):
+    sizes, kinds, methods = SYSTEMS[name]
+    case = Case(11, sizes, kinds)
+    reference = dense_solution(case)
+    for s in by_all_methods(case, methods).values():
+        assert_equals_dense(s, reference)
+        assert int(s.rank) == 6 * len(sizes) - sum(map(len, case.rates))
+
+
+@pytest.mark.slow
+def test_the_general_algorithm_runs_on_any_open_chain_solver():
+    case = Case(3, (6,), ("soft",))
+    reference = dense_solution(case)
+    solve = partial(cc.grasp_forward_dynamics, case.system, method="general")
+
+    @jax.jit
+    def by_all_solvers(q, v, tau, rates):
+        return [
+            solve(q, v, tau, case.pose, contact_rates=rates, open_chain=open_chain)
+            for open_chain in ("fd1", "fd2", "fd3", "fd4", "kalman", "crb", "parallel")
+        ]
+
+    for s in by_all_solvers(case.q, case.v, case.tau, case.rates):
+        assert_equals_dense(s, reference)
 
 
 def test_velocities_follow_from_joint_data():
@@ -167,7 +189,7 @@ def test_one_rigid_grasp_is_the_open_chain_with_the_object_welded_on():
         assert_allclose(s.a[0], expected, rtol=1e-9, atol=1e-9 * np.abs(expected).max())
 
 
-@pytest.mark.parametrize("method", ["auto", "rank6"])
+@pytest.mark.parametrize("method", ["auto", pytest.param("rank6", marks=pytest.mark.slow)])
 def test_arms_at_a_singularity_give_a_finite_answer_with_its_rank(method):
     # Straight planar arms in space: most directions of each tip are out of reach.
     robot = soa.models.planar_arm(3)
@@ -200,16 +222,17 @@ def test_arms_at_a_singularity_give_a_finite_answer_with_its_rank(method):
 # --- derivatives and batches --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", ["auto", pytest.param("rank6", marks=pytest.mark.exhaustive)])
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["auto", "rank6"])
 def test_derivatives_equal_finite_differences(method):
     """By torques, state, object pose and every inertia, of accelerations and contact forces together."""
     case = Case(2, (7, 7), ("rigid", "soft"))
 
     def outputs(x):
-        tau, v, dq, masses, body = x
+        tau, v, dq, inertias, body = x
         arms = [
-            cc.Arm(a.robot.replace(mass=m), a.frame, a.point, a.contact)
-            for a, m in zip(case.system.arms, masses, strict=True)
+            cc.Arm(a.robot.replace(mass=mass, com=com, inertia=inertia), a.frame, a.point, a.contact)
+            for a, (mass, com, inertia) in zip(case.system.arms, inertias, strict=True)
         ]
         system = cc.GraspSystem(arms, body)
         q = [a.robot.integrate(q, d) for a, q, d in zip(arms, case.q, dq, strict=True)]
@@ -217,7 +240,8 @@ def test_derivatives_equal_finite_differences(method):
         return jnp.concatenate([*s.a, s.contact_forces.ravel(), s.object_acceleration, *s.contact_accelerations])
 
     zero = [jnp.zeros_like(v) for v in case.v]
-    x = (case.tau, case.v, zero, [a.robot.mass for a in case.system.arms], case.system.body)
+    inertias = [(a.robot.mass, a.robot.com, a.robot.inertia) for a in case.system.arms]
+    x = (case.tau, case.v, zero, inertias, case.system.body)
     leaves, structure = jax.tree.flatten(x)
     rng = np.random.default_rng(0)
     f = jax.jit(outputs)
@@ -228,16 +252,11 @@ def test_derivatives_equal_finite_differences(method):
     for i, leaf in enumerate(leaves):
         t = [jnp.zeros_like(other) for other in leaves]
         direction = rng.normal(size=leaf.shape)
-        if leaf.shape == (3, 3):
-            direction = direction + direction.T
+        if leaf.shape[-2:] == (3, 3):
+            direction = 0.1 * (direction + np.swapaxes(direction, -1, -2))  # stays well within what is physical
         t[i] = jnp.asarray(direction)
         tangent = jax.tree.unflatten(structure, t)
-
-        def at(h, tangent=tangent):
-            return np.asarray(f(jax.tree.map(lambda a, b: a + h * b, x, tangent)))
-
-        h = 1e-4
-        differences = (8 * (at(h) - at(-h)) - (at(2 * h) - at(-2 * h))) / (12 * h)
+        differences = slope_at_zero(lambda h, t=tangent: f(jax.tree.map(lambda a, b: a + h * b, x, t)))
         got = np.asarray(jvp(x, tangent))
         assert_allclose(got, differences, rtol=1e-6, atol=1e-6 * np.abs(differences).max())
         assert_allclose(np.sum(np.asarray(back[i]) * direction), np.dot(cotangent, got), rtol=1e-8, atol=1e-8)
@@ -334,7 +353,7 @@ def test_bad_systems_are_refused():
         cc.grasp_forward_dynamics(system, q, q, q, (jnp.eye(3), jnp.zeros(3)), contact_rates=[jnp.zeros(2)])
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 def test_arms_on_a_moving_base():
     """A floating robot (its base on a free joint) and a fixed one hold the object together."""
     floating = soa.models.random_tree(9, 5, ("revolute",), shape="chain", floating_base=True)

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from closed_chain_cases import bias_force, frame_pose, jacobian, mass_matrix
+from closed_chain_cases import bias_force, jacobian, mass_matrix, slope_at_zero
 from numpy.testing import assert_allclose
 
 import jaxsoa as soa
@@ -16,17 +16,80 @@ dynamics = jax.jit(cc.loop_forward_dynamics)
 loop_jacobian = jax.jit(cc.loop_jacobian)
 loop_errors = jax.jit(cc.loop_errors)
 
-KINDS = {
-    "weld": (cc.weld("left_hand", "right_hand"), 6),
-    "hinge": (cc.hinge("left_hand", "right_hand", (1, 2, 0)), 5),
-    "ball": (cc.ball("left_hand", "right_hand"), 3),
-    "slider": (cc.slider("left_hand", "right_hand", (0, 1, 1)), 5),
-    "cylinder": (cc.cylinder("left_hand", "right_hand", (0, 1, 1)), 4),
-    "screw": (cc.screw("left_hand", "right_hand", (0, 1, 1), 0.1), 5),
-    "planar": (cc.planar("left_hand", "right_hand", (1, 1, 1)), 3),
-    "distance": (cc.distance("left_hand", "right_hand"), 1),
-    "custom": (cc.Loop("left_hand", "right_hand", [[1, 0, 0, 0, 0, 0], [0, 1, 0, 0.1, 0, 0.2]]), 4),
+KINDS = {  # with the number of directions held
+    "weld": (cc.weld, (), 6),
+    "hinge": (cc.hinge, ((1, 2, 0),), 5),
+    "ball": (cc.ball, (), 3),
+    "slider": (cc.slider, ((0, 1, 1),), 5),
+    "cylinder": (cc.cylinder, ((0, 1, 1),), 4),
+    "screw": (cc.screw, ((0, 1, 1), 0.1), 5),
+    "planar": (cc.planar, ((1, 1, 1),), 3),
+    "distance": (cc.distance, (), 1),
+    "custom": (cc.Loop, ([[1, 0, 0, 0, 0, 0], [0, 1, 0, 0.1, 0, 0.2]],), 4),
 }
+LOOPS = {kind: make(f"{kind}_a", f"{kind}_b", *arguments) for kind, (make, arguments, _) in KINDS.items()}
+
+
+@cache
+def pairs() -> soa.Multibody:
+    """Two free bodies for every kind of loop, which alone ties them: all kinds in one compiled program."""
+    rng = np.random.default_rng(7)
+    builder = soa.Builder("pairs")
+    for kind in KINDS:
+        for side in "ab":
+            mass, com, inertia = rng.uniform(1, 2), rng.normal(scale=0.1, size=3), np.diag(rng.uniform(0.2, 0.3, 3))
+            builder.link(f"{kind}_{side}", joint="free", mass=mass, com=com, inertia=inertia)
+    return builder.build()
+
+
+def degrees(kind: str, side: str) -> slice:
+    return pairs().v_index(f"{kind}_{side}_joint")
+
+
+def test_every_kind_of_loop():
+    """Newton's law with the reported forces, no power of those forces, and relative rates that stay zero."""
+    robot, loops = pairs(), tuple(LOOPS.values())
+    rng = np.random.default_rng(0)
+    q = robot.random(1)
+    v, tau, J = rng.normal(size=robot.nv), rng.normal(size=robot.nv), np.asarray(loop_jacobian(robot, loops, q))
+    v = v - np.linalg.pinv(J) @ (J @ v)
+    s = dynamics(robot, loops, q, v, tau)
+    assert int(s.rank) == sum(held for *_, held in KINDS.values())
+    # The force acts on b, and its opposite at the same point of a.
+    poses = jax.jit(soa.forward_kinematics)(robot, q)
+    of_loops = np.zeros(robot.nv)
+    for f, kind in zip(np.asarray(s.forces), KINDS, strict=True):
+        assert np.linalg.norm(f) > 1e-3
+        a, b = (robot.link_names.index(f"{kind}_{side}") for side in "ab")
+        arm = np.asarray(poses.position[b] - poses.position[a])
+        at_a = np.concatenate([f[:3] + np.cross(arm, f[3:]), f[3:]])
+        for side, link, force in (("a", a, -at_a), ("b", b, f)):  # a free joint's rates are in body axes
+            R = np.asarray(poses.rotation[link])
+            of_loops[degrees(kind, side)] = np.concatenate([R.T @ force[:3], R.T @ force[3:]])
+        both = [*range(*degrees(kind, "a").indices(robot.nv)), *range(*degrees(kind, "b").indices(robot.nv))]
+        assert_allclose(of_loops[both] @ v[both], 0, atol=1e-9)
+    assert_allclose(jax.jit(soa.inverse_dynamics)(robot, q, v, s.a), tau + of_loops, rtol=1e-9, atol=1e-9)
+
+    # The rates of the constraints, differentiated along the motion.
+    def rate(t):
+        q_t = robot.integrate(q, t * v + t * t / 2 * s.a)
+        return loop_jacobian(robot, loops, q_t) @ (v + t * s.a)
+
+    assert_allclose(slope_at_zero(rate), 0, atol=1e-7 * np.abs(s.a).max())
+
+
+def test_loops_can_be_closed_and_errors_move_as_the_jacobian_says():
+    robot = pairs()
+    # The custom axes do not commute, so no surface of poses belongs to them and no position error can exist.
+    loops = tuple(loop for kind, loop in LOOPS.items() if kind != "custom")
+    rng = np.random.default_rng(1)
+    guess = robot.integrate(robot.neutral(), rng.normal(scale=0.5, size=robot.nv))
+    closed = jax.jit(cc.close_loops_report)(robot, loops, guess)
+    assert_allclose(closed.error, 0, atol=1e-9)
+    assert_allclose(loop_errors(robot, loops, closed.q), 0, atol=1e-9)
+    direction = rng.normal(size=robot.nv)
+    moved = slope_at_zero(lambda h: loop_errors(robot, loops, robot.integrate(closed.q, h * direction)))
+    assert_allclose(moved, loop_jacobian(robot, loops, closed.q) @ direction, atol=1e-6)
 
 
 @cache
@@ -40,65 +103,6 @@ def state(loops, seed: int = 0):
     q = rng.uniform(-1, 1, robot().nq)
     v, J = rng.normal(size=robot().nv), np.asarray(loop_jacobian(robot(), loops, q))
     return q, v - np.linalg.pinv(J) @ (J @ v), rng.normal(size=robot().nv)
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [
-        pytest.param(kind, marks=[] if kind in ("hinge", "distance", "planar") else pytest.mark.exhaustive)
-        for kind in KINDS
-    ],
-)
-def test_every_kind_of_loop(kind):
-    """Newton's law with the reported force, no power of that force, and a relative rate that stays zero."""
-    loop, rank = KINDS[kind]
-    q, v, tau = state((loop,))
-    s = dynamics(robot(), (loop,), q, v, tau)
-    assert int(s.rank) == rank
-    # The force acts on the right hand, and its opposite at the same point of the left one.
-    f = np.asarray(s.forces[0])
-    arm = np.asarray(frame_pose(robot(), q, "right_hand")[1] - frame_pose(robot(), q, "left_hand")[1])
-    at_left = np.concatenate([f[:3] + np.cross(arm, f[3:]), f[3:]])
-    J = np.asarray(jacobian(robot(), q, "right_hand")).T @ f - np.asarray(jacobian(robot(), q, "left_hand")).T @ at_left
-    M, bias = np.asarray(mass_matrix(robot(), q)), np.asarray(bias_force(robot(), q, v))
-    assert_allclose(M @ s.a + bias, tau + J, rtol=1e-9, atol=1e-9)
-    assert_allclose(J @ v, 0, atol=1e-9)
-    assert np.linalg.norm(f) > 1e-3
-
-    # The rate of the constraint, differentiated along the motion.
-    def rate(t):
-        q_t = robot().integrate(q, t * v + t * t / 2 * s.a)
-        return loop_jacobian(robot(), (loop,), q_t) @ (v + t * s.a)
-
-    h = 1e-4
-    drift = (8 * (rate(h) - rate(-h)) - (rate(2 * h) - rate(-2 * h))) / (12 * h)
-    assert_allclose(drift, 0, atol=1e-7 * np.abs(s.a).max())
-
-
-# The custom axes do not commute, so no surface of poses belongs to them and no position error can exist.
-@pytest.mark.parametrize(
-    "kind",
-    [
-        pytest.param(kind, marks=[] if kind in ("weld", "hinge", "distance") else pytest.mark.exhaustive)
-        for kind in KINDS
-        if kind != "custom"
-    ],
-)
-def test_loops_can_be_closed_and_errors_move_as_the_jacobian_says(kind):
-    loop, _ = KINDS[kind]
-    loops = (loop,)
-    q = np.zeros(robot().nq)
-    q[robot().q_index("left_elbow_pitch")] = q[robot().q_index("right_elbow_pitch")] = -1.0
-    closed = jax.jit(cc.close_loops)(robot(), loops, q + 0.1)
-    assert_allclose(loop_errors(robot(), loops, closed), 0, atol=1e-9)
-    direction = np.random.default_rng(1).normal(size=robot().nv)
-
-    def error(h):
-        return loop_errors(robot(), loops, robot().integrate(closed, h * direction))
-
-    h = 1e-4
-    differences = (8 * (error(h) - error(-h)) - (error(2 * h) - error(-2 * h))) / (12 * h)
-    assert_allclose(differences, loop_jacobian(robot(), loops, closed) @ direction, atol=1e-6)
 
 
 def test_several_loops_and_couplings_together():
@@ -117,12 +121,7 @@ def test_several_loops_and_couplings_together():
     assert_allclose(s.a[robot().v_index("torso_yaw")], 0, atol=1e-10)
     # The dense KKT system in NumPy, from the Jacobian and the finite-differenced bias.
     J = np.asarray(loop_jacobian(robot(), loops, q))
-    h = 1e-4
-
-    def rate(t):
-        return np.asarray(loop_jacobian(robot(), loops, q + t * v)) @ v
-
-    bias = (8 * (rate(h) - rate(-h)) - (rate(2 * h) - rate(-2 * h))) / (12 * h)
+    bias = slope_at_zero(lambda t: loop_jacobian(robot(), loops, q + t * v) @ v)
     M, C = np.asarray(mass_matrix(robot(), q)), np.asarray(bias_force(robot(), q, v))
     K = np.block([[M, J.T], [J, np.zeros((len(J), len(J)))]])
     x = np.linalg.lstsq(K, np.concatenate([tau - C, -bias]), rcond=1e-10)[0]
@@ -167,12 +166,7 @@ def test_a_planar_four_bar_in_space_has_redundant_constraints():
     s = dynamics(robot, loops, q, v, tau)
     assert int(s.rank) == 2
     M, C = np.asarray(mass_matrix(robot, q)), np.asarray(bias_force(robot, q, v))
-    h = 1e-4
-
-    def rate(t):
-        return np.asarray(loop_jacobian(robot, loops, q + t * v)) @ v
-
-    bias = (8 * (rate(h) - rate(-h)) - (rate(2 * h) - rate(-2 * h))) / (12 * h)
+    bias = slope_at_zero(lambda t: loop_jacobian(robot, loops, q + t * v) @ v)
     M_inv = np.linalg.inv(M)
     f = -np.linalg.pinv(J @ M_inv @ J.T, rcond=1e-10) @ (J @ M_inv @ (tau - C) + bias)
     assert_allclose(s.a, M_inv @ (tau - C + J.T @ f), rtol=1e-8)
@@ -193,6 +187,7 @@ def test_a_stretched_five_bar_is_singular_and_still_finite():
         assert np.isfinite(gradient(x, np.zeros(4), np.ones(4))).all()
 
 
+@pytest.mark.slow
 def test_gradients_of_redundant_loops_equal_finite_differences():
     """By torque, velocity, configuration and mass, of accelerations and of the least forces."""
     robot, loops, guess = cc.mechanisms.four_bar()
@@ -211,12 +206,7 @@ def test_gradients_of_redundant_loops_equal_finite_differences():
     for i in range(4):
         t = [jnp.zeros_like(leaf) for leaf in x]
         t[i] = jnp.asarray(rng.normal(size=x[i].shape))
-
-        def at(h, t=t):
-            return np.asarray(f(*(a + h * b for a, b in zip(x, t, strict=True))))
-
-        h = 1e-4
-        differences = (8 * (at(h) - at(-h)) - (at(2 * h) - at(-2 * h))) / (12 * h)
+        differences = slope_at_zero(lambda h, t=t: f(*(a + h * b for a, b in zip(x, t, strict=True))))
         got = np.asarray(jvp(x, tuple(t)))
         assert_allclose(got, differences, atol=1e-6 * np.abs(differences).max())
         c = jnp.asarray(rng.normal(size=got.shape))
@@ -308,4 +298,4 @@ def test_bad_loops_are_refused():
     with pytest.raises(soa.ModelError, match="one degree of freedom"):
         cc.loop_jacobian(floating, (cc.Coupling("floating_base", "joint1"),), floating.neutral())
     with pytest.raises(ValueError, match="actuated"):
-        cc.loop_inverse_dynamics(robot(), KINDS["weld"][0], q, q, q, jnp.ones(robot().nv))
+        cc.loop_inverse_dynamics(robot(), cc.weld("left_hand", "right_hand"), q, q, q, jnp.ones(robot().nv))

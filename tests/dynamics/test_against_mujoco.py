@@ -41,11 +41,19 @@ IN_DEFAULT_RUN = ("z1.urdf",)
 @jax.vmap
 def ours(arguments):
     robot, q, v, a, tau, f_ext = arguments
+    tip = robot.link_names[deepest(robot)]
     return (
         soa.inverse_dynamics(robot, q, v, a, f_ext),
         soa.forward_dynamics(robot, q, v, tau, f_ext),
         soa.mass_matrix(robot, q),
+        soa.jacobian(robot, q, tip),
+        soa.jacobian_bias(robot, q, v, tip),
     )
+
+
+def deepest(robot: soa.Multibody) -> int:
+    """The link that the largest number of links carry."""
+    return int(np.argmax(robot.topology.link_support.sum(axis=1)))
 
 
 def compare(twin: MujocoTwin, tolerance: float = 1e-10) -> None:
@@ -56,12 +64,15 @@ def compare(twin: MujocoTwin, tolerance: float = 1e-10) -> None:
     tau = jnp.asarray(0.5 * torque)
     motion = np.stack([twin.forward_dynamics(*state) for state in zip(q, v, tau, f_ext, strict=True)])
     mass = np.stack([twin.mass_matrix(x) for x in q])
+    jacobians = [twin.jacobian(x, y, deepest(robot)) for x, y in zip(q, v, strict=True)]
     stacked = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (STATES, *leaf.shape)), robot)
     actual = ours((stacked, q, v, a, tau, f_ext))
     for k in range(STATES):
         assert_close(actual[0][k], torque[k], tolerance, "inverse dynamics")
         assert_close(actual[1][k], motion[k], tolerance, "forward dynamics")
         assert_close(actual[2][k], mass[k], tolerance, "mass matrix")
+        assert_close(actual[3][k], jacobians[k][0], tolerance, "Jacobian of the tip")
+        assert_close(actual[4][k], jacobians[k][1], tolerance, "J'v of the tip")
 
 
 @pytest.mark.skipif(not EXAMPLE_ROBOTS, reason="example-robot-data is not installed")

@@ -1,7 +1,6 @@
-"""The same robot in jaxsoa and in MuJoCo, joints matched by name.
+"""The same robot in jaxsoa and in MuJoCo; `jaxsoa.convert` goes from one's coordinates to the other's.
 
-MuJoCo's free joint has position before quaternion, and its velocity is (linear in world axes, angular in body axes)
-where ours is (angular, linear) in body axes; so its velocities are T(q) v, and accelerations T(q) a + T'(q) v.
+MuJoCo's velocities are T(q) v, and its accelerations T(q) a + T'(q) v.
 """
 
 from __future__ import annotations
@@ -48,34 +47,19 @@ class MujocoTwin:
         flag = mujoco.mjtDisableBit
         self.model.opt.disableflags |= flag.mjDSBL_CONTACT | flag.mjDSBL_LIMIT | flag.mjDSBL_FRICTIONLOSS
         self.data = mujoco.MjData(self.model)
+        self.map = soa.convert.MujocoMap(robot, self.model)
         self.joints = [self.model.joint(name) for name in robot.joint_names]
         self.bodies = [int(self.model.jnt_bodyid[joint.id]) for joint in self.joints]
         assert self.model.nv == robot.nv
 
     def _place(self, q, v, a=None):
-        """Write the state; returns T with MuJoCo's velocity = T v."""
-        T = np.zeros((self.model.nv, self.robot.nv))
-        drift = np.zeros(self.model.nv)
+        """Write the state; returns T with MuJoCo's velocity = T v, and the drift T' v."""
         q, v = np.asarray(q), np.asarray(v)
-        for joint, name, kind in zip(self.joints, self.robot.joint_names, self.robot.topology.kinds, strict=True):
-            ours, speed = q[self.robot.q_index(name)], v[self.robot.v_index(name)]
-            row, column = int(joint.dofadr[0]), self.robot.v_index(name).start
-            address = int(joint.qposadr[0])
-            if kind == "free":
-                R = np.zeros(9)
-                mujoco.mju_quat2Mat(R, ours[:4])
-                R = R.reshape(3, 3)
-                self.data.qpos[address : address + 7] = np.concatenate([ours[4:], ours[:4]])
-                T[row : row + 3, column + 3 : column + 6] = R
-                T[row + 3 : row + 6, column : column + 3] = np.eye(3)
-                drift[row : row + 3] = R @ np.cross(speed[:3], speed[3:])
-            else:
-                self.data.qpos[address : address + len(ours)] = ours
-                T[row : row + len(speed), column : column + len(speed)] = np.eye(len(speed))
-        self.data.qvel[:] = T @ v
+        self.data.qpos[:] = self.map.q_to(q)
+        self.data.qvel[:] = self.map.v_to(v, q)
         if a is not None:
-            self.data.qacc[:] = T @ np.asarray(a) + drift
-        return T, drift
+            self.data.qacc[:] = self.map.a_to(np.asarray(a), q, v)
+        return self.map.velocity_matrix(q), self.map.a_to(np.zeros(self.robot.nv), q, v)
 
     def _external(self, f_ext) -> np.ndarray:
         """Generalized force, in MuJoCo's coordinates, of our f_ext (about link origins)."""
@@ -108,3 +92,14 @@ class MujocoTwin:
         except TypeError:
             mujoco.mj_fullM(self.model, M, self.data.qM)
         return T.T @ M @ T
+
+    def jacobian(self, q, v, link: int) -> tuple[np.ndarray, np.ndarray]:
+        """J (6, nv) of a link's origin, angular first, and J' v: the acceleration that it has at zero a."""
+        T, drift = self._place(q, v)
+        mujoco.mj_forward(self.model, self.data)
+        body = self.bodies[link]
+        J, rate = np.zeros((2, 2, 3, self.model.nv))
+        for function, (linear, angular) in ((mujoco.mj_jac, J), (mujoco.mj_jacDot, rate)):
+            function(self.model, self.data, linear, angular, self.data.xpos[body], body)
+        J, rate = (soa.convert.angular_first(x.reshape(6, -1)) for x in (J, rate))
+        return J @ T, rate @ self.data.qvel + J @ drift

@@ -1,9 +1,4 @@
-"""The same robot in jaxsoa and in Pinocchio, and the way from one's coordinates to the other's.
-
-Joints are matched by name. Where the two differ: the free joint (here quaternion w x y z, then position, velocity
-angular first; there position, then quaternion x y z w, velocity linear first), continuous joints (here one angle;
-there cosine and sine), and spatial vectors (here angular first; there linear first).
-"""
+"""The same robot in jaxsoa and in Pinocchio; `jaxsoa.convert` goes from one's coordinates to the other's."""
 
 from __future__ import annotations
 
@@ -28,25 +23,12 @@ class PinocchioTwin:
         names = ["root_joint" if name == "floating_base" else name for name in robot.joint_names]
         self.joint_ids = [self.model.getJointId(name) for name in names]
         assert sorted(self.joint_ids) == list(range(1, self.model.njoints))
+        self.map = soa.convert.PinocchioMap(robot, self.model)
         # to_pin[i]: where entry i of our v stands in Pinocchio's.
-        index = []
-        for joint_id, kind in zip(self.joint_ids, robot.topology.kinds, strict=True):
-            start = self.model.joints[joint_id].idx_v
-            order = (3, 4, 5, 0, 1, 2) if kind == "free" else range(self.model.joints[joint_id].nv)
-            index += [start + k for k in order]
-        self.to_pin = np.array(index)
+        self.to_pin = self.map.velocity_matrix(np.asarray(robot.neutral())).argmax(axis=0)
 
     def q(self, q: np.ndarray) -> np.ndarray:
-        out = np.full(self.model.nq, np.nan)
-        for name, joint_id, kind in zip(self.robot.joint_names, self.joint_ids, self.robot.topology.kinds, strict=True):
-            ours, joint = np.asarray(q)[self.robot.q_index(name)], self.model.joints[joint_id]
-            if kind == "free":
-                ours = np.concatenate([ours[4:], ours[1:4], ours[:1]])
-            elif joint.nq == 2:
-                ours = np.array([np.cos(ours[0]), np.sin(ours[0])])
-            out[joint.idx_q : joint.idx_q + joint.nq] = ours
-        assert np.isfinite(out).all()
-        return out
+        return self.map.q_to(np.asarray(q))
 
     def v(self, v: np.ndarray) -> np.ndarray:
         out = np.empty(self.model.nv)
@@ -58,8 +40,8 @@ class PinocchioTwin:
         pin.forwardKinematics(self.model, self.data, self.q(q))
         forces = [pin.Force.Zero() for _ in range(self.model.njoints)]
         for joint_id, f in zip(self.joint_ids, np.asarray(f_ext), strict=True):
-            turn = self.data.oMi[joint_id].rotation.T
-            forces[joint_id] = pin.Force(turn @ f[3:], turn @ f[:3])
+            local = soa.convert.world_to_local(f, self.data.oMi[joint_id].rotation)
+            forces[joint_id] = pin.Force(soa.convert.linear_first(local))
         return forces
 
     def frame(self, name: str) -> int:
@@ -92,7 +74,7 @@ class PinocchioTwin:
         for name in frames:
             number = self.frame(name)
             J = pin.computeFrameJacobian(model, data, q, number, world)[:, back]
-            out[f"jacobian of {name}"] = np.concatenate([J[3:], J[:3]])
+            out[f"jacobian of {name}"] = soa.convert.angular_first(J)
             pin.forwardKinematics(model, data, q, v, 0 * v)
             pin.updateFramePlacements(model, data)
             drift = pin.getFrameClassicalAcceleration(model, data, number, world)

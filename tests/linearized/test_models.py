@@ -11,6 +11,7 @@ from helpers.compare import assert_close, random_states
 import jaxsoa as soa
 from jaxsoa.linearized.conventional import conventional_linearization, conventional_perturbation
 from jaxsoa.linearized.forward import by_parts
+from jaxsoa.model.joints import JOINT_KINDS
 
 ROBOTS = {
     "chain": lambda: soa.models.chain(5),
@@ -19,31 +20,37 @@ ROBOTS = {
     ),
 }
 SLOW_ROBOTS = {
-    "sliding chain": lambda: soa.models.random_tree(2, 4, kinds=["prismatic", "helical", "revolute"], shape="chain"),
-    "ordered joints": lambda: soa.models.random_tree(
-        4, 3, kinds=["universal", "planar", "cylindrical"], shape="chain", armature=True, damping=True, friction=True
-    ),
-    "body-rate joints": lambda: soa.models.random_tree(
-        5, 3, kinds=["spherical", "free"], shape="chain", armature=True, damping=True
-    ),
     "tree of all kinds": lambda: soa.models.random_tree(3, 10, armature=True, damping=True, friction=True),
-    "floating tree": lambda: soa.models.random_tree(7, 8, kinds=["revolute"], floating_base=True, armature=True),
 }
-robots = pytest.mark.parametrize(
-    "make",
-    [*ROBOTS.values(), *(pytest.param(make, marks=pytest.mark.exhaustive) for make in SLOW_ROBOTS.values())],
-    ids=[*ROBOTS, *SLOW_ROBOTS],
-)
 
 
-def matrices_by_ad(function):
+def on_robots(*also_slow: str):
+    slow = {*SLOW_ROBOTS, *also_slow}
+    values = [
+        pytest.param(make, marks=[pytest.mark.slow] if name in slow else [], id=name)
+        for name, make in {**ROBOTS, **SLOW_ROBOTS}.items()
+    ]
+    return pytest.mark.parametrize("make", values)
+
+
+# Compiled once per robot and shared by the tests below.
+algorithm_1 = jax.jit(soa.inverse_dynamics_perturbation)
+algorithm_2 = jax.jit(soa.linearize_inverse_dynamics)
+algorithm_3 = jax.jit(conventional_perturbation)
+algorithm_4 = jax.jit(conventional_linearization)
+algorithm_5 = jax.jit(soa.forward_dynamics_perturbation)
+algorithm_6 = jax.jit(soa.linearize_forward_dynamics)
+algorithm_6_by_parts = jax.jit(by_parts)
+
+
+def matrices_by_ad(function, jacobian=jax.jacfwd):
     """Derivatives by tangent of q, by v and by the third argument."""
 
     def matrices(robot, q, v, x, f_ext):
         def at(dq, v, x):
             return function(robot, robot.integrate(q, dq), v, x, f_ext)
 
-        return jax.jacfwd(at, argnums=(0, 1, 2))(jnp.zeros_like(v), v, x)
+        return jacobian(at, argnums=(0, 1, 2))(jnp.zeros_like(v), v, x)
 
     return matrices
 
@@ -52,19 +59,24 @@ def batched(function):
     return jax.jit(jax.vmap(function, in_axes=(None, 0, 0, 0, 0)))
 
 
-@robots
+def test_the_slow_tree_has_joints_of_every_kind():
+    moving = {name for name, joint in JOINT_KINDS.items() if joint.nv > 0}
+    assert set(SLOW_ROBOTS["tree of all kinds"]().topology.kinds) == moving
+
+
+@on_robots()
 def test_inverse_model_is_the_derivative_of_inverse_dynamics(make):
     robot = make()
     states = random_states(robot, 1, 2)
     expected = batched(matrices_by_ad(soa.inverse_dynamics))(robot, *states)
     actual = batched(soa.linearize_inverse_dynamics)(robot, *states)
-    single = jax.jit(soa.linearize_inverse_dynamics)(robot, *(x[1] for x in states))
+    single = algorithm_2(robot, *(x[1] for x in states))
     for name, x, y, z in zip(actual._fields, actual, expected, single, strict=True):
         assert_close(x, y, 1e-12, name)
         assert_close(z, y[1], 1e-12, f"{name}, one state")
 
 
-@robots
+@on_robots()
 def test_forward_model_is_the_derivative_of_forward_dynamics(make):
     robot = make()
     states = random_states(robot, 2, 2)
@@ -72,16 +84,35 @@ def test_forward_model_is_the_derivative_of_forward_dynamics(make):
     one = tuple(x[1] for x in states)
     answers = {
         "batched": jax.tree.map(lambda x: x[1], batched(soa.linearize_forward_dynamics)(robot, *states)),
-        "one state": jax.jit(soa.linearize_forward_dynamics)(robot, *one),
-        "by parts (large robots)": jax.jit(by_parts)(robot, *one),
-        "conventional (Algorithm 4)": jax.jit(conventional_linearization)(robot, *one),
+        "one state": algorithm_6(robot, *one),
     }
     for way, answer in answers.items():
         for name, x, y in zip(answer._fields, answer, expected, strict=True):
             assert_close(x, y[1], 1e-10, f"{way}: {name}")
 
 
-@robots
+@on_robots("mixed")
+def test_other_ways_to_the_forward_model(make):
+    """Algorithm 4, and the form of Algorithm 6 for large robots, against reverse mode."""
+    robot = make()
+    state = tuple(x[0] for x in random_states(robot, 2, 1))
+    expected = jax.jit(matrices_by_ad(soa.forward_dynamics, jax.jacrev))(robot, *state)
+    answers = {"by parts": algorithm_6_by_parts(robot, *state), "Algorithm 4": algorithm_4(robot, *state)}
+    for way, answer in answers.items():
+        for name, x, y in zip(answer._fields, answer, expected, strict=True):
+            assert_close(x, y, 1e-10, f"{way}: {name}")
+
+
+@on_robots("mixed")
+def test_inverse_model_by_reverse_mode(make):
+    robot = make()
+    state = tuple(x[1] for x in random_states(robot, 1, 2))
+    expected = jax.jit(matrices_by_ad(soa.inverse_dynamics, jax.jacrev))(robot, *state)
+    for x, y in zip(algorithm_2(robot, *state), expected, strict=True):
+        assert_close(x, y, 1e-12)
+
+
+@on_robots()
 def test_perturbations_are_directional_derivatives(make):
     """Algorithms 1, 3 and 5 along one random direction."""
     robot = make()
@@ -98,33 +129,43 @@ def test_perturbations_are_directional_derivatives(make):
         return jax.jit(derivative)(robot, q, v, x, f_ext)
 
     arguments = (robot, q, v, x, dq, dv, dx, f_ext)
-    expected = along(soa.inverse_dynamics)
-    assert_close(jax.jit(soa.inverse_dynamics_perturbation)(*arguments), expected, 1e-12, "Algorithm 1")
+    assert_close(algorithm_1(*arguments), along(soa.inverse_dynamics), 1e-12, "Algorithm 1")
     expected = along(soa.forward_dynamics)
-    assert_close(jax.jit(soa.forward_dynamics_perturbation)(*arguments), expected, 1e-10, "Algorithm 5")
-    assert_close(jax.jit(conventional_perturbation)(*arguments), expected, 1e-10, "Algorithm 3")
+    assert_close(algorithm_5(*arguments), expected, 1e-10, "Algorithm 5")
+    assert_close(algorithm_3(*arguments), expected, 1e-10, "Algorithm 3")
 
 
-@pytest.mark.parametrize(
-    "make", [ROBOTS["mixed"], pytest.param(SLOW_ROBOTS["body-rate joints"], marks=pytest.mark.exhaustive)]
-)
-def test_central_differences_on_the_manifold(make):
-    """Independent of automatic differentiation. The step 1e-5 leaves errors of order 1e-10; 1e-8 is the bound."""
-    robot = make()
-    q, v, tau, f_ext = (x[0] for x in random_states(robot, 5, 1))
-    linear = jax.jit(soa.linearize_forward_dynamics)(robot, q, v, tau, f_ext)
-    h = 1e-5
-    steps = h * np.concatenate([np.eye(robot.nv), -np.eye(robot.nv)])
+@pytest.mark.slow
+def test_central_differences_on_the_manifold():
+    """All six algorithms without automatic differentiation. A step of 1e-5 errs by about 1e-10; the bound is 1e-8."""
+    robot = ROBOTS["mixed"]()
+    q, v, x, f_ext = (x[0] for x in random_states(robot, 5, 1))
+    n, h = robot.nv, 1e-5
+    steps = h * np.concatenate([np.eye(3 * n), -np.eye(3 * n)])
+    direction = np.random.default_rng(6).normal(size=3 * n)
 
-    def along_q(d):
-        return soa.forward_dynamics(robot, robot.integrate(q, d), v, tau, f_ext)
+    def differences(function):
+        def at(d):
+            return function(robot, robot.integrate(q, d[:n]), v + d[n : 2 * n], x + d[2 * n :], f_ext)
 
-    def along_v(d):
-        return soa.forward_dynamics(robot, q, v + d, tau, f_ext)
+        values = np.asarray(jax.jit(jax.vmap(at))(steps))
+        return (values[: 3 * n] - values[3 * n :]).T / (2 * h)  # (nv, 3 nv)
 
-    for function, actual, what in ((along_q, linear.wrt_q, "wrt_q"), (along_v, linear.wrt_v, "wrt_v")):
-        values = np.asarray(jax.jit(jax.vmap(function))(steps))
-        assert_close(actual, (values[: robot.nv] - values[robot.nv :]).T / (2 * h), 1e-8, what)
+    tangents = direction.reshape(3, n)
+    models = {
+        soa.inverse_dynamics: ({"Algorithm 2": algorithm_2}, {"Algorithm 1": algorithm_1}),
+        soa.forward_dynamics: (
+            {"Algorithm 4": algorithm_4, "Algorithm 6": algorithm_6},
+            {"Algorithm 3": algorithm_3, "Algorithm 5": algorithm_5},
+        ),
+    }
+    for function, (matrices, perturbations) in models.items():
+        expected = differences(function)
+        for name, algorithm in matrices.items():
+            for actual, columns in zip(algorithm(robot, q, v, x, f_ext), np.split(expected, 3, axis=1), strict=True):
+                assert_close(actual, columns, 1e-8, name)
+        for name, algorithm in perturbations.items():
+            assert_close(algorithm(robot, q, v, x, *tangents, f_ext), expected @ direction, 1e-8, name)
 
 
 def test_chunks_agree_with_single_states():

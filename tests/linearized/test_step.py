@@ -21,16 +21,16 @@ def explicit_euler(robot, q, v, tau, dt):
 
 @pytest.mark.parametrize(
     "step",
-    [semi_implicit_euler, *(pytest.param(s, marks=pytest.mark.exhaustive) for s in (runge_kutta_4, explicit_euler))],
+    [semi_implicit_euler, *(pytest.param(s, marks=pytest.mark.slow) for s in (runge_kutta_4, explicit_euler))],
 )
 def test_matrices(step):
     robot = soa.models.random_tree(4, 2, kinds=["spherical", "revolute"], shape="chain", damping=True)
     q, v, tau, _ = (x[0] for x in random_states(robot, 41, 1))
     n = robot.nv
     A, B = jax.jit(lambda robot, q, v, tau: soa.linearize_step(robot, q, v, tau, DT, step=step))(robot, q, v, tau)
-    arrived, _ = step(robot, q, v, tau, DT)
 
     def moved(d):
+        arrived, _ = step(robot, q, v, tau, DT)
         q1, v1 = step(robot, robot.integrate(q, d[:n]), v + d[n : 2 * n], tau + d[2 * n :], DT)
         return jnp.concatenate([robot.difference(arrived, q1), v1])
 
@@ -46,17 +46,19 @@ def test_runge_kutta_is_of_fourth_order_on_quaternions():
     robot = soa.models.random_tree(4, 1, kinds=["spherical"])
     q, v, tau, _ = (x[0] for x in random_states(robot, 42, 1))
 
+    @jax.jit
     def end(steps):
-        def body(state, _):
-            return runge_kutta_4(robot, *state, tau, 0.2 / steps), None
+        def body(_, state):
+            return runge_kutta_4(robot, *state, tau, 0.2 / steps)
 
-        return jax.lax.scan(body, (q, v), None, length=steps)[0]
+        return jax.lax.fori_loop(0, steps, body, (q, v))[0]
 
-    fine = jax.jit(end, static_argnums=0)(64)
-    errors = [float(jnp.abs(robot.difference(fine[0], jax.jit(end, static_argnums=0)(k)[0])).max()) for k in (2, 4)]
+    fine = end(64)
+    errors = [float(jnp.abs(robot.difference(fine, end(steps))).max()) for steps in (2, 4)]
     assert 12 < errors[0] / errors[1] < 22
 
 
+@pytest.mark.slow
 def test_derivative_of_the_linearization_by_a_leaf():
     """grad of a function of A by the masses: the rule of the matrices is complete."""
     robot = soa.models.pendulum(2)

@@ -1,6 +1,7 @@
 """Bad states, names and parameters: shapes, exchanged arguments, integers, precision, NaN, quaternions, names, signs.
 
-The ids are the numbers of the rows in the project's table of bad inputs; files are tested in io/test_bad_inputs.py.
+The ids are the numbers of the rows in the project's table of bad inputs; files are tested in
+io/test_bad_inputs.py and io/test_bad_files.py.
 """
 
 from __future__ import annotations

@@ -1,0 +1,65 @@
+"""A robot in Pinocchio: the reference of all answers, and the functions that its worker times. Always float64."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pinocchio as pin
+from cases import ROLLOUT_DT, ROLLOUT_STEPS
+from coordinates import arrange
+from operations import joint_part
+
+
+class PinocchioRobot:
+    def __init__(self, urdf: str, floating: bool, joints: Sequence[str]):
+        self.model = pin.buildModelFromUrdf(urdf, *((pin.JointModelFreeFlyer(),) if floating else ()))
+        self.model.armature[:] = 0
+        self.data = self.model.createData()
+        self.floating, self.joints = floating, list(joints)
+        self.order = [name for name in self.model.names[1:] if name in set(joints)]
+        self.base = 6 if floating else 0
+
+    def arrange(self, states: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return arrange(states, "pinocchio", self.floating, self.joints, self.order)
+
+    def inverse_dynamics(self, q, v, a):
+        return pin.rnea(self.model, self.data, q, v, a)
+
+    def forward_dynamics(self, q, v, tau):
+        return pin.aba(self.model, self.data, q, v, tau)
+
+    def mass_matrix(self, q):
+        return _symmetric(pin.crba(self.model, self.data, q))
+
+    def linearization(self, q, v, tau):
+        pin.computeABADerivatives(self.model, self.data, q, v, tau)
+        return self.data.ddq_dq.copy(), self.data.ddq_dv.copy(), _symmetric(self.data.Minv)
+
+    def gradient(self, q, v, tau):
+        """Of the sum of squares of the joints' accelerations, from Jacobians: Pinocchio has no reverse mode."""
+        matrices = self.linearization(q, v, tau)
+        a = 2 * self.data.ddq
+        a[: self.base] = 0
+        return tuple(a @ matrix for matrix in matrices)
+
+    def rollout(self, q, v):
+        """The last q of semi-implicit Euler steps."""
+        model, data, none = self.model, self.data, np.zeros(self.model.nv)
+        for _ in range(ROLLOUT_STEPS):
+            v = v + ROLLOUT_DT * pin.aba(model, data, q, v, none)
+            q = pin.integrate(model, q, ROLLOUT_DT * v)
+        return q
+
+    def joint_part(self, operation: str, results: list) -> np.ndarray:
+        """Of a list of answers of single states."""
+        if isinstance(results[0], tuple):
+            batched = tuple(np.array(x) for x in zip(*results, strict=True))
+        else:
+            batched = np.array(results)
+        base_q = 7 if self.floating else 0
+        return joint_part(operation, batched, base_q, self.base, self.joints, self.order)
+
+
+def _symmetric(upper: np.ndarray) -> np.ndarray:
+    return np.triu(upper) + np.triu(upper, 1).T

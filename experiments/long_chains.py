@@ -1,0 +1,66 @@
+"""Ropes: chains of many links, serial sweeps beside log-depth ones, in single and double precision.
+
+    pip install -e . && python experiments/long_chains.py [--links 64 256 1024 4096]
+
+A rope of one metre hangs in a curve and moves; errors are relative to the serial sweeps in double precision. Depth is
+the number of steps that must follow each other: in the three serial sweeps, and in the associative scans.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from functools import partial
+
+os.environ["JAX_ENABLE_X64"] = "1"
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import jaxsoa as soa
+from jaxsoa.parallel_sweeps import PathPlan
+
+parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+parser.add_argument("--links", type=int, nargs="+", default=[64, 256, 1024, 4096])
+parser.add_argument("--repetitions", type=int, default=5)
+options = parser.parse_args()
+
+
+def timed(function, *arguments) -> float:
+    best = np.inf
+    for _ in range(options.repetitions):
+        start = time.perf_counter()
+        jax.block_until_ready(function(*arguments))
+        best = min(best, time.perf_counter() - start)
+    return best
+
+
+print(f"{'':6s} {'float32 error':>24s} {'float64':>10s} {'steps in sequence':>20s} {'ms, float64':>18s} {'':4s}")
+print(
+    f"{'links':6s} {'serial':>12s} {'parallel':>11s} {'parallel':>10s} {'serial':>10s} {'parallel':>9s} "
+    f"{'serial':>9s} {'parallel':>8s}"
+)
+for n in options.links:
+    robot = soa.models.chain(n, length=1.0 / n, mass=0.1 / n)
+    phase = np.arange(n) / n
+    q = jnp.asarray(2.0 / n * np.cos(2 * np.pi * phase))
+    v = jnp.asarray(3.0 / n * np.sin(4 * np.pi * phase))
+    tau = jnp.zeros(n)
+
+    serial, parallel = (jax.jit(partial(soa.forward_dynamics, method=method)) for method in ("articulated", "parallel"))
+    single = robot.astype(jnp.float32)
+    small = [x.astype(jnp.float32) for x in (q, v, tau)]
+    exact = serial(robot, q, v, tau)
+
+    def error(a, exact=exact):
+        return float(jnp.max(jnp.abs(a - exact)) / jnp.max(jnp.abs(exact)))
+
+    row = [error(serial(single, *small)), error(parallel(single, *small)), error(parallel(robot, q, v, tau))]
+    steps = [3 * robot.topology.dof_plan.sequential_steps, PathPlan(robot.topology.parents).sequential_steps]
+    times = [1e3 * timed(f, robot, q, v, tau) for f in (serial, parallel)]
+    print(
+        f"{n:<6d} {row[0]:12.1e} {row[1]:11.1e} {row[2]:10.1e} {steps[0]:10d} {steps[1]:9d} "
+        f"{times[0]:9.2f} {times[1]:8.2f}"
+    )

@@ -1,0 +1,127 @@
+"""The motion goes to .npz (time, q, v, energy, joint names) or .csv (a column each); a picture to .png, .gif or .mp4.
+
+examples:
+  jaxsoa simulate puma560 --q random --seconds 2 -o motion.npz --picture motion.gif
+  jaxsoa simulate robot.urdf --q "shoulder=0.5,elbow=-1" --tau hold -o motion.csv
+  jaxsoa simulate pendulum:3 --q 1,0,0 --dt 0.002 --integrator implicit_midpoint -o motion.npz
+  jaxsoa view pendulum:3 --trajectory motion.npz
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+
+import numpy as np
+
+from jaxsoa.cli import robots, states, tables
+from jaxsoa.simulate.integrators import INTEGRATORS
+from jaxsoa.simulate.progress import ProgressBar
+from jaxsoa.viz.pictures import FILMS, STILLS
+
+HELP = "simulate a robot under constant torques and keep the motion"
+CHUNKS = 50
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    robots.configure(parser)
+    states.configure(parser, tau="zero")
+    length = parser.add_mutually_exclusive_group()
+    length.add_argument("--seconds", type=float, default=1.0, help="simulated time (default 1)")
+    length.add_argument("--steps", type=int, help="number of steps, instead of --seconds")
+    parser.add_argument("--dt", type=float, default=1e-3, help="step in seconds (default 0.001)")
+    parser.add_argument("--integrator", default="rk4", choices=sorted(INTEGRATORS), help="default rk4")
+    parser.add_argument("-o", "--output", type=Path, help="motion.npz or motion.csv")
+    parser.add_argument("--picture", type=Path, help="motion.png (ghosts of the past), motion.gif or motion.mp4")
+
+
+def run(options: argparse.Namespace) -> int:
+    tables.check_suffix(options.output)
+    tables.check_suffix(options.picture, STILLS + FILMS)
+    if not 0 < options.dt < float("inf"):
+        raise ValueError(f"--dt must be positive, got {options.dt}.")
+    steps = round(options.seconds / options.dt) if options.steps is None else options.steps
+    if steps < 1:
+        raise ValueError("The simulation must have at least one step: --seconds or --steps is too small.")
+    states.use_precision(options)
+    robot = robots.load(options)
+    motion, seconds = _simulate(robot, *states.state(robot, options), options.dt, steps, options.integrator)
+    return _report(robot, motion, seconds, options)
+
+
+def _simulate(robot, q, v, tau, dt: float, steps: int, integrator: str) -> tuple[dict[str, np.ndarray], float]:
+    """Times, states and energies, the start included; and the seconds it took after compilation."""
+    import jax
+    import jax.numpy as jnp
+
+    import jaxsoa as soa
+
+    chunk = -(-steps // CHUNKS)
+    torques = jnp.broadcast_to(tau, (chunk, robot.nv))
+
+    @jax.jit
+    def advance(q, v):
+        states = soa.rollout(robot, q, v, torques, dt, integrator=integrator)
+        energy = jax.vmap(lambda q, v: soa.kinetic_energy(robot, q, v) + soa.potential_energy(robot, q))
+        return states.q, states.v, energy(states.q, states.v)
+
+    energy = jax.jit(lambda q, v: soa.kinetic_energy(robot, q, v) + soa.potential_energy(robot, q))
+    compiled = advance.lower(q, v).compile()
+    parts = [(q[None], v[None], energy(q, v)[None])]
+    count = -(-steps // chunk)
+    bar = ProgressBar(count, f"simulating {steps} steps")
+    began = time.perf_counter()
+    for number in range(count):
+        last = parts[-1]
+        parts.append(compiled(last[0][-1], last[1][-1]))
+        jax.block_until_ready(parts[-1])
+        bar.update(number + 1)
+    spent = time.perf_counter() - began
+    # The last chunk may go past the end.
+    q, v, e = (np.concatenate([np.asarray(part[k]) for part in parts])[: steps + 1] for k in range(3))
+    return {"time": np.arange(steps + 1) * dt, "q": q, "v": v, "energy": e}, spent
+
+
+def _report(robot, motion: dict[str, np.ndarray], seconds: float, options: argparse.Namespace) -> int:
+    q, v, energy = motion["q"], motion["v"], motion["energy"]
+    steps = len(q) - 1
+    finite = np.isfinite(q).all(axis=1) & np.isfinite(v).all(axis=1)
+    print(f"{robot.name}: {steps} steps of {options.dt:g} s ({options.integrator}) in {seconds:.2f} s")
+    if options.output is not None:
+        if options.output.suffix.lower() == ".npz":
+            names = {"joint_names": np.array(robot.joint_names), "robot": np.array(options.robot)}
+            np.savez_compressed(options.output, **motion, **names)
+        else:
+            q_names, v_names = tables.coordinate_names(robot)
+            columns = {"time": motion["time"], **dict(zip(q_names, q.T, strict=True))}
+            tables.write_csv(options.output, {**columns, **dict(zip(v_names, v.T, strict=True)), "energy": energy})
+        print(f"motion: {options.output.resolve()}")
+    if not finite.all():
+        when = motion["time"][int(np.argmin(finite))]
+        print(f"the motion diverged at {when:g} s: try a smaller --dt or another --integrator")
+        return 1
+    change = float(energy[-1] - energy[0])
+    print(f"energy: {energy[0]:.6g} J at first, {energy[-1]:.6g} J at last (change {change:+.2e} J)")
+    print(f"q at last: {np.array2string(q[-1], precision=4, suppress_small=True, max_line_width=100)}")
+    if options.picture is not None:
+        _draw(robot, q, options)
+        print(f"picture: {options.picture.resolve()}")
+    return 0
+
+
+def _draw(robot, q: np.ndarray, options: argparse.Namespace) -> None:
+    from jaxsoa import viz
+
+    shapes = robots.urdf_path(options)
+    if options.picture.suffix.lower() in STILLS:
+        viz.picture(robot, q, options.picture, shapes=shapes)
+        return
+    bar: list[ProgressBar] = []
+
+    def progress(done: int, total: int) -> None:
+        if not bar:
+            bar.append(ProgressBar(total, "drawing frames"))
+        bar[0].update(done)
+
+    viz.film(robot, q, options.picture, dt=options.dt, shapes=shapes, progress=progress)

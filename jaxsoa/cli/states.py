@@ -1,0 +1,87 @@
+"""State arguments: `--q`, `--v`, `--tau`, `--seed` and `--float32`, shared by the commands that need a state."""
+
+from __future__ import annotations
+
+import argparse
+
+from jaxsoa.model.multibody import Multibody
+
+
+def configure(parser: argparse.ArgumentParser, *, tau: str) -> None:
+    how = "comma-separated numbers, or joint=value pairs (the others zero)"
+    parser.add_argument("--q", default="neutral", help=f"configuration: neutral (default), random, {how}")
+    parser.add_argument("--v", default="zero", help=f"velocity: zero (default), random, {how}")
+    parser.add_argument("--tau", default=tau, help=f"torques: zero, hold (what stays at rest), {how} (default: {tau})")
+    parser.add_argument("--seed", type=int, default=0, help="for random states (default 0)")
+    parser.add_argument("--float32", action="store_true", help="single precision (default: double)")
+
+
+def use_precision(options: argparse.Namespace) -> None:
+    """Before any array exists."""
+    import jax
+
+    jax.config.update("jax_enable_x64", not options.float32)
+
+
+def state(robot: Multibody, options: argparse.Namespace):
+    """q (nq,), v (nv,) and tau (nv,) as the options say."""
+    import jax
+    import jax.numpy as jnp
+
+    import jaxsoa as soa
+
+    for_q, for_v = jax.random.split(jax.random.key(options.seed))
+    neutral = robot.neutral()
+    q = robot.random(for_q) if options.q == "random" else _vector(robot, options.q, neutral, "q", robot.q_index)
+    zero = jnp.zeros(robot.nv, robot.dtype)
+    if options.v == "random":
+        v = jax.random.normal(for_v, (robot.nv,), robot.dtype)
+    else:
+        v = _vector(robot, options.v, zero, "v", robot.v_index)
+    if options.tau == "hold":
+        tau = jax.jit(soa.inverse_dynamics)(robot, q, v, zero)
+    else:
+        tau = _vector(robot, options.tau, zero, "tau", robot.v_index)
+    return robot.normalize(q), v, tau
+
+
+def _vector(robot: Multibody, text: str, default, name: str, index):
+    import jax.numpy as jnp
+    import numpy as np
+
+    if text in ("neutral", "zero"):
+        return default
+    values = np.array(default, float)
+    words = [word.strip() for word in text.split(",")]
+    try:
+        if any("=" in word for word in words):
+            for word in words:
+                joint, _, value = word.partition("=")
+                where = index(joint.strip())
+                if where.stop - where.start != 1:
+                    raise ValueError(
+                        f"--{name}: joint {joint!r} has several entries; give all numbers of {name} instead."
+                    )
+                values[where] = _number(value)
+        else:
+            numbers = [_number(word) for word in words]
+            if len(numbers) != len(values):
+                raise ValueError(f"--{name} needs {len(values)} numbers for robot {robot.name!r}, got {len(numbers)}.")
+            values[:] = numbers
+    except _NotANumber as error:
+        raise ValueError(f"--{name}: {error}") from None
+    return jnp.asarray(values, robot.dtype)
+
+
+class _NotANumber(Exception):
+    pass
+
+
+def _number(word: str) -> float:
+    try:
+        value = float(word)
+    except ValueError:
+        value = float("nan")
+    if not abs(value) < float("inf"):
+        raise _NotANumber(f"{word!r} is not a finite number.")
+    return value

@@ -1,0 +1,37 @@
+"""Arrays to files: .npz (all of them) or .csv (one table with a header)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+SUFFIXES = (".npz", ".csv")
+
+
+def check_suffix(path: Path | None, allowed: tuple[str, ...] = SUFFIXES) -> None:
+    """Before any work is done."""
+    if path is None:
+        return
+    if path.suffix.lower() not in allowed:
+        raise ValueError(f"{str(path)!r} must end in one of {', '.join(allowed)}.")
+    if not path.resolve().parent.is_dir():
+        raise ValueError(f"The folder of {str(path)!r} does not exist.")
+
+
+def write_csv(path: Path, columns: dict[str, np.ndarray]) -> None:
+    """Named columns of equal length, seventeen digits: what brings a double back."""
+    rows = np.stack([np.asarray(column, float) for column in columns.values()], axis=1)
+    names = ",".join(f'"{name}"' if "," in name else name for name in columns)
+    np.savetxt(path, rows, fmt="%.17g", delimiter=",", header=names, comments="", encoding="utf-8")
+
+
+def coordinate_names(robot) -> tuple[list[str], list[str]]:
+    """Column names of q and of v: `q.joint`, or `q.joint.w` where a joint has several."""
+    q_names, v_names = [], []
+    for joint, name in zip(robot.topology.joints, robot.joint_names, strict=True):
+        of_v = joint.coordinates
+        of_q = of_v if joint.nq == joint.nv else ("w", "x", "y", "z", "px", "py", "pz")[: joint.nq]
+        q_names += [f"q.{name}" if joint.nq == 1 else f"q.{name}.{what}" for what in of_q]
+        v_names += [f"v.{name}" if joint.nv == 1 else f"v.{name}.{what}" for what in of_v]
+    return q_names, v_names

@@ -1,0 +1,44 @@
+"""What to ask of XLA before it starts, for large batches on a CPU."""
+
+from __future__ import annotations
+
+import os
+import re
+
+import jax
+from jax._src import xla_bridge  # JAX offers no public way to ask whether it has started
+
+from jaxsoa.batching import MULTI_OUTPUT_FUSION, multi_output_fusion
+
+
+def fast_cpu(devices: int | None = None) -> None:
+    """Compile for the throughput of batches on a CPU. Call it first, before JAX has computed anything.
+
+    It adds an XLA flag of this process (children inherit it) that lets one loop compute several results. XLA leaves it
+    off by default and calls it an option of its own; with it, batched dynamics run about twice as fast, because the
+    steps of a sweep share most of their terms. In a shell the same is
+
+        XLA_FLAGS=--xla_backend_extra_options=xla_cpu_use_multi_output_fusion=true
+
+    `devices` splits the CPU into that many JAX devices (one per core is best), for `jax.shard_map` or
+    `soa.sharded_rollout`: a batch shared out over devices keeps all cores busy where one program does not.
+    """
+    if xla_bridge.backends_are_initialized():
+        raise RuntimeError("fast_cpu must be called before JAX computes anything: XLA reads its flags when it starts.")
+    flags = os.environ.get("XLA_FLAGS", "")
+    if devices is not None:
+        jax.config.update("jax_num_cpu_devices", devices)
+        if "--xla_cpu_multi_thread_eigen" not in flags:
+            # Devices already fill the cores. If each of them also shares out its loops, they wait for each other's
+            # threads, on two cores forever.
+            flags = f"{flags} --xla_cpu_multi_thread_eigen=false".strip()
+    os.environ["XLA_FLAGS"] = flags
+    if multi_output_fusion():
+        return
+    option = f"{MULTI_OUTPUT_FUSION}=true"
+    extra = re.search(r"--xla_backend_extra_options=(\S*)", flags)
+    if extra is None:
+        flags = f"{flags} --xla_backend_extra_options={option}".strip()
+    else:
+        flags = flags.replace(extra.group(0), f"{extra.group(0)},{option}")
+    os.environ["XLA_FLAGS"] = flags

@@ -1,0 +1,70 @@
+"""A robot's dynamics as a file: traced once, loaded by a controller that never sees the model or traces anything."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import export as jax_export
+
+from jaxsoa.model.description import ModelError
+from jaxsoa.model.multibody import Multibody
+
+
+def export_function(
+    path: str | os.PathLike,
+    function: Callable,
+    robot: Multibody,
+    inputs: str = "qvv",
+    *,
+    batch: int | None = None,
+) -> None:
+    """Write `function(robot, *inputs)` to a file, the robot's numbers inside it as constants.
+
+    `inputs` names the shape of each input by a letter: "q" (nq,), "v" (nv,). So `forward_dynamics`, which takes q, v
+    and tau, and `inverse_dynamics` are "qvv", `mass_matrix` is "q". With `batch`, every input has a leading axis of
+    that length. The file is StableHLO for the platform JAX runs on: no Python of this package is needed to run it.
+    Needs `pip install "jaxsoa[export]"` (flatbuffers, which JAX itself does not bring).
+    """
+    sizes = {"q": robot.nq, "v": robot.nv}
+    unknown = set(inputs) - set(sizes)
+    if unknown:
+        raise ValueError(f"inputs must be letters of 'q' and 'v', one per argument, got {inputs!r}.")
+    lead = () if batch is None else (batch,)
+    shapes = [jax.ShapeDtypeStruct((*lead, sizes[letter]), robot.dtype) for letter in inputs]
+
+    def closed(*arguments: Any) -> Any:
+        return function(robot, *arguments)
+
+    batched = closed if batch is None else jax.vmap(closed)
+    # Batches ask for row-major arrays by a custom call, which XLA resolves while it compiles.
+    checks = [jax_export.DisabledSafetyCheck.custom_call("LayoutConstraint")]
+    # NamedTuples become dictionaries: a file cannot hold a Python class.
+    program = jax_export.export(jax.jit(lambda *x: _plain(batched(*x))), disabled_checks=checks)(*shapes)
+    Path(path).write_bytes(program.serialize())
+
+
+def _plain(tree: Any) -> Any:
+    fields = getattr(tree, "_fields", None)
+    if fields is not None:
+        return {name: _plain(value) for name, value in zip(fields, tree, strict=True)}
+    return tree
+
+
+def load_function(path: str | os.PathLike) -> Callable:
+    """The function of a file written by `export_function`, jitted. Results that were named tuples are dictionaries.
+
+    It is compiled at its first call. With JAX's persistent compilation cache (`jax.config.update(
+    "jax_compilation_cache_dir", directory)`) even that happens once per machine.
+    """
+    try:
+        program = jax_export.deserialize(bytearray(Path(path).read_bytes()))
+    except FileNotFoundError:
+        raise
+    except Exception as error:  # whatever the deserializer stumbles over
+        raise ModelError(f"{os.fspath(path)!r} is not a file written by export_function: {error}") from error
+    return jax.jit(lambda *arguments: program.call(*(jnp.asarray(x) for x in arguments)))

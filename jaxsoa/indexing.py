@@ -1,0 +1,61 @@
+"""Rows of an array by an index known at compile time, as a few slices.
+
+A gather is an opaque, element-wise loop to the compiler; slices are copied whole and fuse with what follows. Robots
+number their links limb by limb, so the indices that sweeps need are a handful of stretches.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+MAX_PIECES = 16
+"""Indices in more stretches than this are gathered: compile time must not grow with the number of links."""
+
+
+def stretches(index: np.ndarray, step: int = 1) -> list[tuple[int, int, int]]:
+    """A 1-D index as stretches (start, count, step), step as given or 0 for a repeated entry."""
+    pieces: list[tuple[int, int, int]] = []
+    for i in map(int, index):
+        if pieces:
+            start, count, stride = pieces[-1]
+            if count == 1 and i - start in (0, step):
+                pieces[-1] = (start, 2, i - start)
+                continue
+            if count > 1 and i == start + count * stride:
+                pieces[-1] = (start, count + 1, stride)
+                continue
+        pieces.append((i, 1, step))
+    return pieces
+
+
+def take_rows(x: Array, index: np.ndarray) -> Array:
+    """x[index] along the first axis; index has one axis or two, and free when it is the identity."""
+    index = np.asarray(index)
+    if index.ndim == 2:
+        columns = [stretches(column) for column in index.T]
+        if sum(map(len, columns)) <= MAX_PIECES and not _row_by_row(index):
+            return jnp.stack([_joined(x, column) for column in columns], axis=1)
+        return take_rows(x, index.ravel()).reshape(*index.shape, *x.shape[1:])
+    pieces = stretches(index)
+    if len(pieces) > MAX_PIECES:
+        return jnp.take(x, index, axis=0, mode="clip")
+    return _joined(x, pieces)
+
+
+def _row_by_row(index: np.ndarray) -> bool:
+    return len(stretches(index.ravel())) == 1
+
+
+def _joined(x: Array, pieces: list[tuple[int, int, int]]) -> Array:
+    parts = []
+    for start, count, step in pieces:
+        if step == 0:
+            parts.append(jnp.broadcast_to(x[start : start + 1], (count, *x.shape[1:])))
+        elif (start, count) == (0, x.shape[0]):
+            parts.append(x)
+        else:
+            parts.append(jax.lax.slice_in_dim(x, start, start + count))
+    return parts[0] if len(parts) == 1 else jnp.concatenate(parts)

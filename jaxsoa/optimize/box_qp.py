@@ -1,0 +1,84 @@
+"""Small quadratic programs in a box, by projected Newton steps.
+
+    minimize   x . H x / 2 + g . x      subject to   lower <= x <= upper
+
+D. P. Bertsekas, "Projected Newton methods for optimization problems with simple constraints", SIAM J. Control Optim.
+20(2), 1982; used inside differential dynamic programming by Y. Tassa, N. Mansard and E. Todorov, "Control-limited
+differential dynamic programming", ICRA 2014.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int
+
+STEP_SIZES = 2.0 ** -np.arange(10)
+
+
+class BoxSolution(NamedTuple):
+    x: Float[Array, " n"]
+    free: Bool[Array, " n"]  # not held at a limit
+    iterations: Int[Array, ""]
+
+
+def box_qp(
+    H: Float[Array, "n n"],
+    g: Float[Array, " n"],
+    lower: Float[Array, " n"],
+    upper: Float[Array, " n"],
+    start: Float[Array, " n"],
+    *,
+    iterations: int = 50,
+) -> BoxSolution:
+    """The minimizer, for H positive definite (otherwise NaN). Each iteration is a Newton step of the free variables.
+
+    Once the right limits are held, one more step is exact. Step sizes are tried all at once and the best is taken, so
+    that nothing loops inside the loop.
+    """
+    tolerance = jnp.finfo(g.dtype).eps ** 0.75
+
+    def held_and_gradient(x):
+        gradient = H @ x + g
+        return ((x <= lower) & (gradient > 0)) | ((x >= upper) & (gradient < 0)), gradient
+
+    def value(x):
+        return x @ (H @ x / 2 + g)
+
+    def unfinished(carry):
+        _, count, done = carry
+        return ~done & (count < iterations)
+
+    def newton(carry):
+        x, count, _ = carry
+        held, gradient = held_and_gradient(x)
+        step = -solve_free(H, jnp.where(held, 0, gradient)[:, None], ~held)[:, 0]
+        tried = jnp.clip(x + STEP_SIZES.astype(x.dtype)[:, None] * step, lower, upper)
+        values = jax.vmap(value)(tried)
+        best = tried[jnp.argmin(values)]
+        held, gradient = held_and_gradient(best)
+        scale = jnp.max(jnp.abs(g)) + jnp.max(jnp.abs(H)) * jnp.max(jnp.abs(best))
+        solved = jnp.max(jnp.where(held, 0, jnp.abs(gradient)), initial=0.0) <= tolerance * scale
+        # NaN (H not positive definite) must end the loop and stay visible.
+        return best, count + 1, solved | ~jnp.all(jnp.isfinite(best)) | (values.min() >= value(x))
+
+    x, count, _ = lax.while_loop(unfinished, newton, (jnp.clip(start, lower, upper), 0, jnp.array(False)))
+    held, _ = held_and_gradient(x)
+    return BoxSolution(x, ~held, jnp.asarray(count))
+
+
+def solve_free(H: Float[Array, "n n"], b: Float[Array, "n k"], free: Bool[Array, " n"]) -> Float[Array, "n k"]:
+    """H_ff^-1 b_f for the free variables, zero for the others."""
+    among = free[:, None] & free[None, :]
+    return solve_positive(jnp.where(among, H, jnp.eye(len(H), dtype=H.dtype)), jnp.where(free[:, None], b, 0))
+
+
+def solve_positive(H: Float[Array, "n n"], b: Float[Array, "n k"]) -> Float[Array, "n k"]:
+    """H^-1 b by Cholesky's factors; NaN where H is not positive definite."""
+    factor = lax.linalg.cholesky(H, symmetrize_input=False)
+    half = lax.linalg.triangular_solve(factor, b, left_side=True, lower=True)
+    return lax.linalg.triangular_solve(factor, half, left_side=True, lower=True, transpose_a=True)

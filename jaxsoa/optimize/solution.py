@@ -1,0 +1,86 @@
+"""What a solver hands back, and how a trajectory follows from controls or from a solution's feedback."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int
+
+from jaxsoa.optimize.costs import evaluate
+from jaxsoa.optimize.problem import Problem
+
+
+class History(NamedTuple):
+    """The course of the iterations; NaN after the last one."""
+
+    cost: Float[Array, " iterations_plus_1"]  # the first entry belongs to the initial guess
+    step: Float[Array, " iterations"]  # length of the step taken along the search direction, 0 where none was accepted
+    regularization: Float[Array, " iterations"]
+
+
+class Solution(NamedTuple):
+    """A trajectory with its convergence report. Time is the leading axis of `states` (horizon + 1) and `controls`."""
+
+    states: Any
+    controls: Float[Array, "horizon nu"]
+    cost: Float[Array, ""]
+    iterations: Int[Array, ""]
+    converged: Bool[Array, ""]
+    history: History
+    feedback: Float[Array, "horizon nu nx"] | None = None  # u = controls + feedback @ difference(states, x)
+
+
+def floating_start(start: Any) -> tuple[Any, Any]:
+    """The initial state in one floating type, and that type."""
+    dtype = jnp.result_type(*map(jnp.asarray, jax.tree.leaves(start)))
+    dtype = dtype if jnp.issubdtype(dtype, jnp.floating) else jnp.result_type(float)
+    return jax.tree.map(lambda x: jnp.asarray(x, dtype), start), dtype
+
+
+def simulate_controls(
+    problem: Problem, start: Any, controls: Float[Array, "horizon nu"], *, checkpoint: bool = False
+) -> Any:
+    """The states that open-loop controls lead through, `start` first: horizon + 1 of them, stacked.
+
+    With `checkpoint`, reverse mode keeps only these and recomputes each step.
+    """
+
+    def advance(state, control):
+        return problem.dynamics.step(state, control), state
+
+    last, states = lax.scan(jax.checkpoint(advance) if checkpoint else advance, start, controls)
+    return with_last(states, last)
+
+
+def follow(problem: Problem, start: Any, plan: Solution, feedforward: Array | None = None) -> tuple[Any, Array]:
+    """States and controls when the plan's feedback (and a correction of its controls) steers from `start`."""
+    dynamics = problem.dynamics
+
+    def advance(state, x):
+        reference, control, gain, extra = x
+        if extra is not None:
+            control = control + extra
+        if gain is not None:
+            control = control + gain @ dynamics.difference(reference, state)
+        control = problem.clip(control)
+        return dynamics.step(state, control), (state, control)
+
+    references = jax.tree.map(lambda x: x[:-1], plan.states)
+    last, (states, controls) = lax.scan(advance, start, (references, plan.controls, plan.feedback, feedforward))
+    return with_last(states, last), controls
+
+
+def with_last(states: Any, last: Any) -> Any:
+    return jax.tree.map(lambda x, y: jnp.concatenate([x, y[None]]), states, last)
+
+
+def total_cost(problem: Problem, states: Any, controls: Float[Array, "horizon nu"]) -> Float[Array, ""]:
+    """sum_k dt l(x_k, u_k) + l_f(x_N), all times at once."""
+    before, last = jax.tree.map(lambda x: x[:-1], states), jax.tree.map(lambda x: x[-1], states)
+    dtype = controls.dtype
+    extra = () if problem.per_step is None else (problem.per_step,)
+    running = jax.vmap(lambda *x: evaluate(problem.running_cost, dtype, *x))(before, controls, *extra)
+    return problem.dt * jnp.sum(running) + evaluate(problem.final_cost, dtype, last)

@@ -1,0 +1,24 @@
+"""Seeing a robot: `picture` (SVG, PNG, notebooks), `film` (GIF, MP4) and `view` (interactive, in the browser).
+
+Every robot can be drawn: without meshes its links are rods and boxes. SVG pictures need no library; the rest comes with
+`pip install 'jaxsoa[viz]'` and is imported when it is used.
+"""
+
+from jaxsoa.viz.meshes import (
+    Mesh as Mesh,
+)
+from jaxsoa.viz.pictures import (
+    film as film,
+    picture as picture,
+)
+from jaxsoa.viz.shapes import (
+    Shape as Shape,
+    primitive_shapes as primitive_shapes,
+)
+from jaxsoa.viz.viewer import (
+    Viewer as Viewer,
+    view as view,
+)
+from jaxsoa.viz.visuals import (
+    urdf_shapes as urdf_shapes,
+)

@@ -1,0 +1,157 @@
+"""The `<visual>` elements of a URDF file as shapes: boxes, cylinders, spheres, and meshes whose files are found.
+
+Mesh files are read by trimesh (extra `viz`), from the local disk only. A link whose meshes cannot be had is drawn
+with the primitive shapes of `shapes.primitive_shapes`, and one warning names what was missing.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from pathlib import Path
+from xml.etree.ElementTree import Element
+
+import numpy as np
+
+from jaxsoa.io._xml import read_xml
+from jaxsoa.io.urdf import _drop_namespace, _origin, _vector
+from jaxsoa.model.description import ModelError, abbreviated
+from jaxsoa.model.multibody import Multibody
+from jaxsoa.viz.meshes import Mesh, box, cylinder, sphere
+from jaxsoa.viz.shapes import BASE_COLOR, Color, Shape, primitive_shapes
+
+MAX_MESH_BYTES = 64 * 2**20
+
+
+def urdf_shapes(robot: Multibody, source: str | os.PathLike[str]) -> tuple[Shape, ...]:
+    """Shapes of the robot from the URDF file (or XML text) it was loaded from.
+
+    `package://name/rest` is looked for as `name/rest` and as `rest` in the folders above the file, and in those of
+    `ROS_PACKAGE_PATH`. Links without `<visual>` stay invisible, unless the whole file has none.
+    """
+    root, file = read_xml(source)
+    _drop_namespace(root, file)
+    folder = Path(file).resolve().parent if Path(file).exists() else Path.cwd()
+    materials = {m.get("name", ""): _material(m, {}) for m in root.findall("material")}
+    shapes: list[Shape] = []
+    missing: list[str] = []
+    undrawn: set[int] = set()
+    for element in root.findall("link"):
+        name = element.get("name", "")
+        if name not in robot.frame_names:
+            raise ModelError(f"{file}: robot {robot.name!r} has no link {name!r}; was it loaded from this file?")
+        number = robot.frame_names.index(name)
+        link = robot.topology.frame_links[number]
+        link_R, link_p = (np.asarray(x[number], float) for x in (robot.frame_rotation, robot.frame_position))
+        for visual in element.findall("visual"):
+            R, p = _origin(visual, f"{file}: link {name!r}")
+            color = _material(visual.find("material"), materials)
+            try:
+                meshes = _geometry(visual, folder, f"{file}: link {name!r}")
+            except _CannotRead as fault:
+                missing.append(str(fault))
+                undrawn.add(link)
+                continue
+            for mesh, own_color, smooth in meshes:
+                placed = mesh.moved(R, p).moved(link_R, link_p)
+                shapes.append(Shape(link, placed, color or own_color or BASE_COLOR, smooth))
+    if missing:
+        message = f"{file}: drawn with simple shapes instead of {abbreviated(sorted(set(missing)), 3)}."
+        warnings.warn(message, UserWarning, stacklevel=2)
+    if not shapes:
+        return primitive_shapes(robot)
+    drawn = {shape.link for shape in shapes}
+    return (*shapes, *(shape for shape in primitive_shapes(robot) if shape.link in undrawn - drawn))
+
+
+class _CannotRead(Exception):
+    pass
+
+
+def _geometry(visual: Element, folder: Path, where: str) -> list[tuple[Mesh, Color | None, bool]]:
+    geometry = visual.find("geometry")
+    body = None if geometry is None or not len(geometry) else geometry[0]
+    if body is None:
+        raise _CannotRead(f"an empty <geometry> ({where})")
+    match body.tag:
+        case "box":
+            return [(box(_vector(body, "size", np.ones(3), where)), None, True)]
+        case "sphere":
+            return [(sphere(_number(body, "radius", where)), None, True)]
+        case "cylinder":
+            return [(cylinder(_number(body, "radius", where), _number(body, "length", where)), None, True)]
+        case "mesh":
+            path = find_mesh(body.get("filename", ""), folder)
+            return _read_mesh(path, _vector(body, "scale", np.ones(3), where))
+    raise _CannotRead(f"<{body.tag}> ({where})")
+
+
+def _number(element: Element, attribute: str, where: str) -> float:
+    try:
+        value = float(element.get(attribute, ""))
+    except ValueError:
+        value = np.nan
+    if not 0 <= value < np.inf:
+        raise ModelError(f"{where}: the {attribute} of <{element.tag}> is {element.get(attribute)!r}, not a length.")
+    return value
+
+
+def find_mesh(name: str, folder: Path) -> Path:
+    """The file that a URDF `filename` means, for a URDF file in `folder`."""
+    if "://" not in name:
+        candidates = [folder / name]
+    elif name.startswith("file://"):
+        candidates = [Path(name.removeprefix("file://"))]
+    elif name.startswith("package://"):
+        inside = Path(name.removeprefix("package://"))
+        rest = Path(*inside.parts[1:])
+        above = [folder, *folder.parents]
+        packages = [Path(entry) for entry in os.environ.get("ROS_PACKAGE_PATH", "").split(os.pathsep) if entry]
+        candidates = [root / way for root in [*above, *packages] for way in (inside, rest)]
+    else:
+        raise _CannotRead(f"{name} (only local files are read)")
+    for candidate in candidates:
+        if candidate.is_file():
+            return candidate
+    raise _CannotRead(f"{name} (no such file)")
+
+
+def _read_mesh(path: Path, scale: np.ndarray) -> list[tuple[Mesh, Color | None, bool]]:
+    if path.stat().st_size > MAX_MESH_BYTES:
+        raise _CannotRead(f"{path.name} (larger than {MAX_MESH_BYTES} bytes)")
+    try:
+        import trimesh
+    except ImportError:
+        raise _CannotRead(f"{path.name} (meshes need trimesh: pip install 'jaxsoa[viz]')") from None
+    try:
+        scene = trimesh.load_scene(path)
+        parts = [part for part in scene.dump() if isinstance(part, trimesh.Trimesh) and len(part.faces)]
+    except Exception as fault:  # trimesh raises whatever its many readers raise
+        raise _CannotRead(f"{path.name} ({type(fault).__name__}: {fault})".replace("\n", " ")) from fault
+    if not parts:
+        raise _CannotRead(f"{path.name} (no triangles)")
+    meshes = (Mesh(np.asarray(part.vertices) * scale, np.asarray(part.faces)) for part in parts)
+    return [(mesh, _mesh_color(part), False) for mesh, part in zip(meshes, parts, strict=True)]
+
+
+def _mesh_color(part) -> Color | None:
+    """The mesh file's own colour, if it says one."""
+    color = getattr(getattr(part.visual, "material", None), "main_color", None)
+    if color is None or not getattr(part.visual, "defined", False):
+        return None
+    return tuple(int(c) for c in np.asarray(color)[:3])  # pyright: ignore[reportReturnType]
+
+
+def _material(element: Element | None, known: dict[str, Color | None]) -> Color | None:
+    """The colour of a `<material>`, given in place or by the name of one defined for the whole robot."""
+    if element is None:
+        return None
+    color = element.find("color")
+    try:
+        words = [] if color is None else [float(word) for word in color.get("rgba", "").split()]
+    except ValueError:
+        words = []
+    if len(words) < 3 or not np.isfinite(words).all():
+        return known.get(element.get("name", ""))
+    red, green, blue = (round(255 * min(max(x, 0.0), 1.0)) for x in words[:3])
+    return red, green, blue

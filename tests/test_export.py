@@ -1,0 +1,64 @@
+"""Exported dynamics: the same answers in a process that does not import the package."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxsoa as soa
+
+ROBOT = soa.models.puma560()
+
+
+def states(*lead):
+    rng = np.random.default_rng(0)
+    return [jnp.asarray(rng.normal(size=(*lead, 6))) for _ in range(3)]
+
+
+def test_a_function_survives_its_file(tmp_path):
+    path = tmp_path / "forward.bin"
+    soa.export_function(path, soa.forward_dynamics, ROBOT)
+    q, v, tau = states()
+    expected = jax.jit(soa.forward_dynamics)(ROBOT, q, v, tau)
+    np.testing.assert_allclose(soa.load_function(path)(q, v, tau), expected, rtol=1e-12)
+
+
+def test_batches_and_named_results(tmp_path):
+    path = tmp_path / "linear.bin"
+    soa.export_function(path, soa.linearize_forward_dynamics, ROBOT, batch=3)
+    arguments = states(3)
+    got = soa.load_function(path)(*arguments)
+    expected = jax.jit(jax.vmap(soa.linearize_forward_dynamics, in_axes=(None, 0, 0, 0)))(ROBOT, *arguments)
+    for name in ("wrt_q", "wrt_v", "wrt_tau"):
+        np.testing.assert_allclose(got[name], getattr(expected, name), rtol=1e-9, atol=1e-9)
+
+
+def test_a_controller_needs_jax_only(tmp_path):
+    path = tmp_path / "mass.bin"
+    soa.export_function(path, soa.mass_matrix, ROBOT, "q")
+    program = (
+        "import sys, jax, numpy as np; jax.config.update('jax_enable_x64', True)\n"
+        f"f = jax.export.deserialize(bytearray(open({str(path)!r}, 'rb').read()))\n"
+        "print(repr(np.asarray(f.call(np.zeros(6))).trace()), 'jaxsoa' in sys.modules)"
+    )
+    script = f"import jax.export\n{program}"
+    out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=tmp_path)
+    expected = float(jnp.trace(jax.jit(soa.mass_matrix)(ROBOT, jnp.zeros(6))))
+    value, imported = out.stdout.split()
+    assert imported == "False"
+    assert float(value.removeprefix("np.float64(").removesuffix(")")) == pytest.approx(expected, rel=1e-12)
+
+
+def test_bad_files_and_arguments(tmp_path):
+    with pytest.raises(ValueError, match="letters"):
+        soa.export_function(tmp_path / "x", soa.mass_matrix, ROBOT, "qx")
+    (tmp_path / "junk").write_bytes(b"not a program")
+    with pytest.raises(soa.ModelError, match="junk"):
+        soa.load_function(tmp_path / "junk")
+    with pytest.raises(FileNotFoundError):
+        soa.load_function(tmp_path / "nothing")
