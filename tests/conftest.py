@@ -56,6 +56,18 @@ LONG = (
     "test_operator_evaluation.py::test_gradients_equal_those_of_the_dense_version",
 )
 
+# Every compiled program takes memory maps (a tree's sweeps over a hundred), of which Linux allows a process 65,530 and
+# kills the compiler at the next one. So forget what was compiled long before that.
+MANY_MAPS = 20_000
+
+
+@pytest.fixture(autouse=True)
+def _forget_compiled_programs_in_time():
+    yield
+    maps = Path("/proc/self/maps")
+    if maps.exists() and maps.read_bytes().count(b"\n") > MANY_MAPS:
+        jax.clear_caches()
+
 
 def pytest_collection_modifyitems(items):
     for item in items:
