@@ -89,10 +89,10 @@ def main() -> None:
             slopes = [
                 np.polyfit(np.log(upper), np.log([table[name, n] for n in upper]), 1)[0] for table in (operations, best)
             ]
+            each = 1e6 * (best[name, upper[-1]] - best[name, upper[-2]]) / (upper[-1] - upper[-2])
             print(
-                f"{name}, n = {upper[0]} to {upper[-1]}: operations grow as n^{slopes[0]:.2f}, time as n^{slopes[1]:.2f}; from"
-                f" {upper[-2]} to {upper[-1]} links each link adds "
-                f"{1e6 * (best[name, upper[-1]] - best[name, upper[-2]]) / (upper[-1] - upper[-2]):.1f} us"
+                f"{name}, n = {upper[0]} to {upper[-1]}: operations grow as n^{slopes[0]:.2f}, time as "
+                f"n^{slopes[1]:.2f}; from {upper[-2]} to {upper[-1]} links each link adds {each:.1f} us"
             )
 
 
