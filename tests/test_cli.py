@@ -49,6 +49,7 @@ def test_help_has_examples(command, capsys):
     ("arguments", "words"),
     [
         (["info", "nosuch"], ["nosuch", "puma560"]),
+        (["info", "puma56"], ["puma56", "Did you mean puma560?"]),
         (["info", "nosuch.urdf"], ["nosuch.urdf"]),
         (["info", "nosuch.npz"], ["nosuch.npz"]),
         (["info", "puma560:3"], ["puma560"]),
@@ -74,6 +75,34 @@ def test_an_error_is_one_line_that_names_the_fault(arguments, words, capsys):
     out, err = lines(capsys)
     assert err.startswith("jaxsoa: ") and err.count("\n") == 1 and not out
     assert all(word in err for word in words), err
+
+
+def test_no_command_shows_the_help(capsys):
+    assert main([]) == 2
+    assert "examples:" in lines(capsys)[1]
+
+
+def test_a_missing_library_is_told_before_the_work(monkeypatch, capsys):
+    def missing(module, purpose):
+        raise ImportError(f"{purpose} needs {module}")
+
+    monkeypatch.setattr("jaxsoa.viz.pictures.require", missing)
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    for arguments in (["simulate", "cart_pole", "--picture"], ["demo", "--output"]):
+        for name, word in (("a.gif", "PIL"), ("a.mp4", "ffmpeg"), ("a.webp", "PIL")):
+            assert main([*arguments, name]) == 2
+            out, err = lines(capsys)
+            assert word in err and err.count("\n") == 1 and not out
+
+
+def test_simulate_says_which_joints_left_their_limits(arm, capsys):
+    limited = ARM.replace('type="continuous"', 'type="revolute"').replace(
+        "</joint>", '<limit lower="-0.1" upper="0.1" effort="1" velocity="1"/></joint>'
+    )
+    arm.write_text(limited)
+    for speed, told in (("1", True), ("0.01", False)):
+        assert main(["simulate", str(arm), "--v", speed, "--steps", "50", "--dt", "0.01"]) == 0
+        assert ("beyond their limits, which this command does not enforce: hinge" in lines(capsys)[0]) == told
 
 
 def test_a_broken_file_is_one_line_and_a_traceback_if_asked(arm, capsys):

@@ -16,7 +16,7 @@ import numpy as np
 
 from jaxsoa.cli import tables
 from jaxsoa.simulate.progress import ProgressBar
-from jaxsoa.viz.pictures import FILMS, STILLS
+from jaxsoa.viz.pictures import FILMS, STILLS, check_library
 
 HELP = "simulate and check a built-in arm, and draw it"
 DT, CHUNK = 1e-3, 50
@@ -34,6 +34,7 @@ def run(options: argparse.Namespace) -> int:
     if options.batch < 1 or not 0 < options.seconds < float("inf"):
         raise ValueError("--batch must be at least 1 and --seconds positive.")
     tables.check_suffix(options.output, STILLS + FILMS)
+    check_library(options.output)
     import jax
 
     jax.config.update("jax_enable_x64", True)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import difflib
 import inspect
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +40,15 @@ def load_with_warnings(options: argparse.Namespace) -> tuple[Multibody, list[str
         warnings.simplefilter("always")
         robot = _reader(options.robot, options.floating_base)()
     return robot, [str(warning.message) for warning in caught]
+
+
+@contextlib.contextmanager
+def plain_warnings() -> Iterator[None]:
+    """Warnings as one line on stderr, without the place in the code that a newcomer has no use for."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", UserWarning)
+        warnings.showwarning = lambda message, *_, **__: print(f"warning: {message}", file=sys.stderr)
+        yield
 
 
 def urdf_path(options: argparse.Namespace) -> Path | None:
@@ -91,7 +102,9 @@ def _built_in(text: str) -> Multibody:
 
     name, _, number = text.partition(":")
     if name not in BUILT_IN:
-        raise ValueError(f"{text!r} is neither a file nor a built-in robot ({', '.join(BUILT_IN)}).")
+        near = difflib.get_close_matches(name, BUILT_IN, n=1)
+        hint = f" Did you mean {near[0]}?" if near else ""
+        raise ValueError(f"{text!r} is neither a file nor a built-in robot ({', '.join(BUILT_IN)}).{hint}")
     make = getattr(models, name)
     if not number and name not in DEFAULT_LINKS:
         return make()

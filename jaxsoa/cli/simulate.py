@@ -18,7 +18,7 @@ import numpy as np
 from jaxsoa.cli import robots, states, tables
 from jaxsoa.simulate.integrators import INTEGRATORS
 from jaxsoa.simulate.progress import ProgressBar
-from jaxsoa.viz.pictures import FILMS, STILLS
+from jaxsoa.viz.pictures import FILMS, STILLS, check_library
 
 HELP = "simulate a robot under constant torques and keep the motion"
 CHUNKS = 50
@@ -39,6 +39,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     tables.check_suffix(options.output)
     tables.check_suffix(options.picture, STILLS + FILMS)
+    if options.picture is not None:
+        check_library(options.picture)  # now, not after the simulation
     if not 0 < options.dt < float("inf"):
         raise ValueError(f"--dt must be positive, got {options.dt}.")
     steps = round(options.seconds / options.dt) if options.steps is None else options.steps
@@ -104,10 +106,27 @@ def _report(robot, motion: dict[str, np.ndarray], seconds: float, options: argpa
     change = float(energy[-1] - energy[0])
     print(f"energy: {energy[0]:.6g} J at first, {energy[-1]:.6g} J at last (change {change:+.2e} J)")
     print(f"q at last: {np.array2string(q[-1], precision=4, suppress_small=True, max_line_width=100)}")
+    beyond = _beyond_limits(robot, q)
+    if beyond:
+        print(f"beyond their limits, which this command does not enforce: {', '.join(beyond)}")
     if options.picture is not None:
-        _draw(robot, q, options)
+        with robots.plain_warnings():
+            _draw(robot, q, options)
         print(f"picture: {options.picture.resolve()}")
     return 0
+
+
+def _beyond_limits(robot, q: np.ndarray) -> list[str]:
+    """Joints of one coordinate that leave their range at some time."""
+    lower, upper = (np.asarray(x) for x in (robot.limits.lower, robot.limits.upper))
+    names = []
+    for joint in robot.joint_names:
+        where, dof = robot.q_index(joint), robot.v_index(joint)
+        if where.stop - where.start == dof.stop - dof.start == 1:
+            x = q[:, where]
+            if (x < lower[dof]).any() or (x > upper[dof]).any():
+                names.append(joint)
+    return names
 
 
 def _draw(robot, q: np.ndarray, options: argparse.Namespace) -> None:

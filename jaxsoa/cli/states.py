@@ -7,11 +7,15 @@ import argparse
 from jaxsoa.model.multibody import Multibody
 
 
-def configure(parser: argparse.ArgumentParser, *, tau: str) -> None:
+def configure(parser: argparse.ArgumentParser, *, tau: str | None) -> None:
+    """Add the options; with `tau` None only those of a configuration."""
     how = "comma-separated numbers, or joint=value pairs (the others zero)"
     parser.add_argument("--q", default="neutral", help=f"configuration: neutral (default), random, {how}")
-    parser.add_argument("--v", default="zero", help=f"velocity: zero (default), random, {how}")
-    parser.add_argument("--tau", default=tau, help=f"torques: zero, hold (what stays at rest), {how} (default: {tau})")
+    if tau is not None:
+        parser.add_argument("--v", default="zero", help=f"velocity: zero (default), random, {how}")
+        parser.add_argument(
+            "--tau", default=tau, help=f"torques: zero, hold (what stays at rest), {how} (default: {tau})"
+        )
     parser.add_argument("--seed", type=int, default=0, help="for random states (default 0)")
     parser.add_argument("--float32", action="store_true", help="single precision (default: double)")
 
@@ -23,6 +27,15 @@ def use_precision(options: argparse.Namespace) -> None:
     jax.config.update("jax_enable_x64", not options.float32)
 
 
+def configuration(robot: Multibody, options: argparse.Namespace):
+    """q (nq,) as the options say, quaternions normalized."""
+    import jax
+
+    if options.q == "random":
+        return robot.normalize(robot.random(jax.random.split(jax.random.key(options.seed))[0]))
+    return robot.normalize(_vector(robot, options.q, robot.neutral(), "q", robot.q_index))
+
+
 def state(robot: Multibody, options: argparse.Namespace):
     """q (nq,), v (nv,) and tau (nv,) as the options say."""
     import jax
@@ -30,19 +43,17 @@ def state(robot: Multibody, options: argparse.Namespace):
 
     import jaxsoa as soa
 
-    for_q, for_v = jax.random.split(jax.random.key(options.seed))
-    neutral = robot.neutral()
-    q = robot.random(for_q) if options.q == "random" else _vector(robot, options.q, neutral, "q", robot.q_index)
+    q = configuration(robot, options)
     zero = jnp.zeros(robot.nv, robot.dtype)
     if options.v == "random":
-        v = jax.random.normal(for_v, (robot.nv,), robot.dtype)
+        v = jax.random.normal(jax.random.split(jax.random.key(options.seed))[1], (robot.nv,), robot.dtype)
     else:
         v = _vector(robot, options.v, zero, "v", robot.v_index)
     if options.tau == "hold":
         tau = jax.jit(soa.inverse_dynamics)(robot, q, v, zero)
     else:
         tau = _vector(robot, options.tau, zero, "tau", robot.v_index)
-    return robot.normalize(q), v, tau
+    return q, v, tau
 
 
 def _vector(robot: Multibody, text: str, default, name: str, index):

@@ -10,7 +10,6 @@ examples:
 from __future__ import annotations
 
 import argparse
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +21,7 @@ HELP = "look at a robot, or at a simulated motion, in the browser"
 
 def configure(parser: argparse.ArgumentParser) -> None:
     robots.configure(parser)
-    states.configure(parser, tau="zero")
+    states.configure(parser, tau=None)
     parser.add_argument("--trajectory", type=Path, help="motion.npz, written by `jaxsoa simulate`")
     parser.add_argument("--frames", action="store_true", help="show the axes of every link")
     parser.add_argument("--simple", action="store_true", help="simple shapes, even if there are meshes")
@@ -38,12 +37,11 @@ def run(options: argparse.Namespace) -> int:
     robot = robots.load(options)
     dt = 0.01
     if options.trajectory is None:
-        q = np.asarray(states.state(robot, options)[0])
+        q = np.asarray(states.configuration(robot, options))
     else:
         q, dt = _trajectory(options.trajectory, robot)
     shapes = None if options.simple else robots.urdf_path(options)
-    with warnings.catch_warnings():
-        warnings.showwarning = lambda message, *_, **__: print(f"warning: {message}")
+    with robots.plain_warnings():
         viewer = viz.view(
             robot,
             q,

@@ -1,6 +1,6 @@
-"""Seeing a robot: `picture` (SVG, PNG, notebooks), `film` (GIF, MP4) and `view` (interactive, in the browser).
+"""Seeing a robot: `picture` (PNG, notebooks), `film` (GIF, MP4) and `view` (interactive, in the browser).
 
-Every robot can be drawn: without meshes its links are rods and boxes. SVG pictures need no library; the rest comes with
+Every robot can be drawn: without meshes its links are rods and boxes. PNG pictures need no library; the rest comes with
 `pip install 'jaxsoa[viz]'` and is imported when it is used.
 """
 

@@ -158,12 +158,15 @@ def film(
 ) -> None:
     """A film of the motion q (times, nq), states a time `dt` apart, at `speed` times real time.
 
-    `path` ends in .gif (needs Pillow) or .mp4 (an `ffmpeg` on the path). The other options are those of `picture`;
-    `progress` is called with (frames done, frames in all).
+    `path` ends in .gif (needs Pillow) or .mp4 (needs an `ffmpeg` on the path or the package imageio-ffmpeg, and an
+    even width and height). The other options are those of `picture`; `progress` is called with (frames done, frames
+    in all).
     """
     suffix = _suffix(path, FILMS)
     if not (dt > 0 and fps > 0 and speed > 0):
         raise ValueError(f"dt, fps and speed must be positive, got {dt}, {fps} and {speed}.")
+    if suffix == ".mp4" and any(length % 2 for length in size):
+        raise ValueError(f"MP4 needs an even width and height, got {size[0]} x {size[1]}.")
     write = _mp4_writer() if suffix == ".mp4" else _gif_writer()
     stage = _Stage(robot, q, shapes, forces, frames, size, view)
     count = max(1, round((len(stage.q) - 1) * dt / speed * fps))
@@ -177,6 +180,15 @@ def film(
 
 
 Writer = Callable[[list[np.ndarray], Path, int], None]
+
+
+def check_library(path: str | os.PathLike[str]) -> None:
+    """Raise ImportError, saying what to install, if what writes a picture or film of this name is missing."""
+    suffix = _suffix(path, STILLS + FILMS)
+    if suffix in FILMS:
+        _mp4_writer() if suffix == ".mp4" else _gif_writer()
+    elif suffix != ".png":
+        require("PIL.Image", f"Writing {suffix}")
 
 
 def _gif_writer() -> Writer:
@@ -195,15 +207,13 @@ def _mp4_writer() -> Writer:
     encoder = shutil.which("ffmpeg")
     if encoder is None:
         try:
-            encoder = require("imageio_ffmpeg", "MP4").get_ffmpeg_exe()
-        except ImportError:
-            message = "Writing .mp4 needs ffmpeg: install it (or pip install imageio-ffmpeg), or write a .gif instead."
+            encoder = require("imageio_ffmpeg", "Writing .mp4").get_ffmpeg_exe()
+        except (ImportError, RuntimeError):  # not installed, or installed without a program for this machine
+            message = "Writing .mp4 needs ffmpeg, which is not installed: pip install 'jaxsoa[viz]', or write a .gif."
             raise ImportError(message, name="ffmpeg") from None
 
     def write(images, path, fps):
         height, width, _ = images[0].shape
-        if width % 2 or height % 2:
-            raise ValueError(f"MP4 needs an even width and height, got {width} x {height}.")
         command = [encoder, "-y", "-loglevel", "error", "-f", "rawvideo", "-pix_fmt", "rgb24"]
         command += ["-s", f"{width}x{height}", "-r", str(fps), "-i", "-", "-an", "-pix_fmt", "yuv420p", str(path)]
         done = subprocess.run(command, input=np.stack(images).tobytes(), capture_output=True, check=False)

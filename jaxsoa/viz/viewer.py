@@ -62,6 +62,7 @@ class Viewer:
     def __init__(self, robot: Multibody, q, *, dt, shapes, forces, frames, host, port):
         if not dt > 0:
             raise ValueError(f"dt must be positive, got {dt}.")
+        self._viser = require("viser", "The view in the browser")
         self.robot, self.dt = robot, float(dt)
         self.q = as_motion(robot, q)
         self._shapes = as_shapes(robot, shapes)
@@ -69,7 +70,6 @@ class Viewer:
         self._poses = poses(robot, self.q)
         self._largest = np.zeros(2) if self._forces is None else largest_forces(self._forces)
         self._size = robot_size(robot)
-        self._viser = require("viser", "The view in the browser")
         with _quiet():
             self.server = self._viser.ViserServer(host=host, port=port, label=robot.name or "jaxsoa", verbose=False)
         self._playing, self._closed = threading.Event(), threading.Event()

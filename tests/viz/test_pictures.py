@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import subprocess
 
 import numpy as np
 import pytest
@@ -78,6 +79,35 @@ def test_files(tmp_path):
         picture(PENDULUM, q, tmp_path / "a.txt")
     with pytest.raises(ValueError, match="dt"):
         film(PENDULUM, q, tmp_path / "a.gif", dt=0)
+
+
+def test_mp4(tmp_path):
+    """Decoded again: as many frames as the motion has time for, of the size asked, that show what was drawn."""
+    ffmpeg = pytest.importorskip("imageio_ffmpeg")
+    q = np.linspace(0, np.pi / 2, 21)[:, None]
+    shapes = balls(0, {RED: np.array([0, 0, -1.0])}, radius=0.2)
+    options = {"shapes": shapes, "view": (-90, 0), "size": (160, 120)}
+    film(PENDULUM, q, tmp_path / "a.mp4", dt=0.05, fps=10, **options)
+    command = [ffmpeg.get_ffmpeg_exe(), "-i", tmp_path / "a.mp4", "-f", "rawvideo", "-pix_fmt", "rgb24", "-"]
+    decoded = subprocess.run(command, capture_output=True, check=True)
+    about = decoded.stderr.decode()
+    assert "h264" in about and "yuv420p" in about and "160x120" in about and " 10 fps" in about
+    frames = np.frombuffer(decoded.stdout, np.uint8).reshape(-1, 120, 160, 3)
+    assert len(frames) == 10
+    # Frame k shows the state 2 k; a whole film has one camera, so a still of that state would be framed differently.
+    film(PENDULUM, q, tmp_path / "a.gif", dt=0.05, fps=10, **options)
+    with pytest.importorskip("PIL.Image").open(tmp_path / "a.gif") as gif:
+        for number, frame in enumerate(frames):
+            gif.seek(number)
+            drawn = np.asarray(gif.convert("RGB")).astype(float)
+            assert np.abs(frame - drawn).mean() < 4  # of 255; the codec and the GIF's palette both lose a little
+    # The ball swings from below the base to its left.
+    first, last = (np.argwhere(frame[..., 0].astype(int) - frame[..., 1] > 60).mean(axis=0) for frame in frames[::9])
+    assert last[0] < first[0] - 20 and last[1] < first[1] - 20
+    with pytest.raises(ValueError, match="even"):
+        film(PENDULUM, q, tmp_path / "a.mp4", dt=0.05, size=(161, 120))
+    with pytest.raises(OSError, match="ffmpeg could not write"):
+        film(PENDULUM, q[:2], tmp_path / "no such folder" / "a.mp4", dt=0.05, size=(16, 16))
 
 
 def test_what_cannot_be_drawn_is_refused():
