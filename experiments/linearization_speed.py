@@ -1,33 +1,35 @@
 """The linearized forward model of an arm and a humanoid, batch of 4096, float64, and its ratio to other ways.
 
-    pip install -e ".[bench]" && python experiments/linearization_speed.py [--robot iiwa|g1] [--flags ours|both|none]
+    pip install -e ".[bench]" && python experiments/linearization_speed.py [--robot iiwa|g1] [--flags recommended|none]
 
 Contenders, all on the same states, answers compared before anything is timed: `soa.linearize_forward_dynamics`;
 `jax.jacfwd` of frax's forward dynamics; `jax.jacfwd` of our own articulated-body sweeps with their derivative rule
 taken away; `jax.jacfwd` of our forward dynamics with it; Pinocchio's computeABADerivatives on one thread. Repetitions
 are interleaved and the minimum is taken. The reverse-mode gradient of forward dynamics is timed beside a forward pass.
-XLA runs with what `soa.fast_cpu()` asks for (`--flags both`: also with what frax recommends; `none`: with its
-defaults). The humanoid's Jacobians by jacfwd want gigabytes for a whole batch, so they get an eighth of it.
+XLA reads its flags once a process, so frax runs in a process of its own with the flags it recommends, and ours with
+what `soa.fast_cpu()` asks for (`--flags none`: both with XLA's defaults). The humanoid's Jacobians by jacfwd want
+gigabytes for a whole batch, so they get an eighth of it. frax moves a floating base by six plain joints: its humanoid
+is timed at states of its own, and its answers are not compared.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import subprocess
+import sys
 import time
+
+FRAX_FLAGS = "--xla_cpu_multi_thread_eigen=false --xla_cpu_scheduler_type=CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--robot", choices=("iiwa", "g1"), default="iiwa", help="7-joint arm, or 29-joint humanoid")
 parser.add_argument("--batch", type=int, default=4096)
 parser.add_argument("--repetitions", type=int, default=10)
 parser.add_argument("--no-frax", action="store_true", help="leave out frax, which compiles slowly for a humanoid")
-parser.add_argument("--flags", choices=("ours", "both", "none"), default="ours", help="whose XLA flags")
+parser.add_argument("--flags", choices=("recommended", "none"), default="recommended", help="for XLA")
+parser.add_argument("--frax", action="store_true", help=argparse.SUPPRESS)  # the process in which frax runs
 options = parser.parse_args()
-if options.flags == "both":
-    os.environ["XLA_FLAGS"] = (
-        os.environ.get("XLA_FLAGS", "")
-        + " --xla_cpu_multi_thread_eigen=false --xla_cpu_scheduler_type=CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"
-    )
 os.environ["JAX_ENABLE_X64"] = "1"
 
 import warnings  # noqa: E402
@@ -36,7 +38,7 @@ warnings.simplefilter("ignore")
 
 import jaxsoa as soa  # noqa: E402
 
-if options.flags != "none":
+if options.flags == "recommended" and not options.frax:
     soa.fast_cpu()
 
 import frax  # noqa: E402
@@ -81,29 +83,33 @@ def ruled(q, v, tau):
     return soa.forward_dynamics(robot, q, v, tau)
 
 
+def by_frax():
+    """(name, function): the Jacobians of frax's forward dynamics."""
+    if not floating:
+        frax_robot = frax.Robot(urdf)
+        return "jacfwd of frax", jacobians(lambda q, v, tau: frax_robot.forward_dynamics(q, v, tau, None))
+    frax_robot = frax.Robot(os.path.join(assets, "unitree_g1", "floating_g1_29dof_rev_1_0.urdf"))
+
+    def matrices(q, v, tau):
+        return jax.jacfwd(lambda q, v, t: frax_robot.forward_dynamics(q, v, t, None), argnums=(0, 1, 2))(v, v, tau)
+
+    return "jacfwd of frax (own states)", matrices
+
+
 contenders = {
     "linearize_forward_dynamics": ours,
     "jacfwd of our sweeps, rule taken away": jacobians(through_the_sweeps),
     "jacfwd of our forward dynamics": jacobians(ruled),
 }
-if not options.no_frax and not floating:  # frax moves a base by six plain joints, so its columns mean something else
-    frax_robot = frax.Robot(urdf)
-    by_frax = jacobians(lambda q, v, tau: frax_robot.forward_dynamics(q, v, tau, None))
-    contenders["jacfwd of frax's forward dynamics"] = by_frax
-if not options.no_frax and floating:
-    frax_robot = frax.Robot(os.path.join(assets, "unitree_g1", "floating_g1_29dof_rev_1_0.urdf"))
-
-    def frax_matrices(q, v, tau):
-        return jax.jacfwd(lambda q, v, t: frax_robot.forward_dynamics(q, v, t, None), argnums=(0, 1, 2))(v, v, tau)
-
-    contenders["jacfwd of frax's forward dynamics (own states)"] = frax_matrices
 
 
 def loss(q, v, tau):
     return jnp.sum(soa.forward_dynamics(robot, q, v, tau) ** 2)
 
 
-timed = {
+if options.frax:
+    contenders = dict([by_frax()])
+timed = contenders if options.frax else {
     **contenders,
     "forward dynamics": ruled,
     "reverse-mode gradient of forward dynamics": jax.grad(loss, argnums=(0, 1, 2)),
@@ -114,7 +120,7 @@ for name, function in timed.items():
     some = batch // 8 if floating and name.startswith("jacfwd") else batch
     inputs[name] = q[:some], v[:some], tau[:some]
     compiled[name] = jax.jit(jax.vmap(function)).lower(*inputs[name]).compile()
-    print(f"compiled in {time.perf_counter() - start:6.1f} s  {name}", flush=True)
+    print(f"compiled in {time.perf_counter() - start:6.1f} s  {name}", file=sys.stderr, flush=True)
 
 model = pin.buildModelFromUrdf(urdf, *((pin.JointModelFreeFlyer(),) if floating else ()))
 model.armature[:] = 0
@@ -135,21 +141,49 @@ for name, matrices in answers.items():
         for x, y in zip(matrices, reference, strict=True):
             y = y[np.ix_(order, order)]
             worst = max(worst, float(np.abs(np.asarray(x[k]) - y).max() / np.abs(y).max()))
-    print(f"relative difference from Pinocchio {worst:.1e}  {name}")
+    print(f"relative difference from Pinocchio {worst:.1e}  {name}", file=sys.stderr)
     assert worst < 1e-8
 
-best = dict.fromkeys([*compiled, "Pinocchio computeABADerivatives"], np.inf)
-for _ in range(options.repetitions):
-    for name, function in compiled.items():
-        start = time.perf_counter()
-        jax.block_until_ready(function(*inputs[name]))
-        best[name] = min(best[name], (time.perf_counter() - start) / len(inputs[name][0]))
+
+def measure(name: str) -> float:
+    """Seconds per state of one evaluation of the batch."""
+    start = time.perf_counter()
+    jax.block_until_ready(compiled[name](*inputs[name]))
+    return (time.perf_counter() - start) / len(inputs[name][0])
+
+
+def measure_pinocchio() -> float:
     start = time.perf_counter()
     for state in zip(pin_q, pin_v, pin_tau, strict=True):
         pin.computeABADerivatives(model, data, *state)
-    best["Pinocchio computeABADerivatives"] = min(
-        best["Pinocchio computeABADerivatives"], (time.perf_counter() - start) / batch
-    )
+    return (time.perf_counter() - start) / batch
+
+
+if options.frax:  # answer each line with a measurement, until there are no more
+    (name,) = compiled
+    measure(name)
+    print(name, flush=True)
+    for _ in sys.stdin:
+        print(measure(name), flush=True)
+    sys.exit()
+
+measurements = {name: lambda name=name: measure(name) for name in compiled}
+measurements["Pinocchio computeABADerivatives, 1 thread"] = measure_pinocchio
+if not options.no_frax:
+    environment = {**os.environ, "XLA_FLAGS": FRAX_FLAGS if options.flags == "recommended" else ""}
+    command = [sys.executable, __file__, *sys.argv[1:], "--frax"]
+    peer = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def ask() -> float:
+        print(file=peer.stdin, flush=True)
+        return float(peer.stdout.readline())
+
+    measurements[peer.stdout.readline().strip()] = ask  # it says its name when it is ready
+
+best = dict.fromkeys(measurements, np.inf)
+for _ in range(options.repetitions):
+    for name, run in measurements.items():
+        best[name] = min(best[name], run())
 
 print(f"\n{robot.name}: {robot.n_links} links, {nv} degrees of freedom, batch {batch}, float64")
 print(f"{'':48s} us per state   ratio to linearize_forward_dynamics")

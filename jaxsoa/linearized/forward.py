@@ -28,6 +28,7 @@ from jaxsoa.dynamics.mass import mass_matrix_inverse, solve_mass_matrix
 from jaxsoa.dynamics.motion import solve_motion
 from jaxsoa.linearized import spatial_components as sc
 from jaxsoa.linearized.inverse import inverse_model, inverse_model_raw
+from jaxsoa.linearized.limbs import limb_paths
 from jaxsoa.linearized.rates import axis_rates
 from jaxsoa.linearized.spatial_components import Spatial
 from jaxsoa.linearized.state import (
@@ -114,7 +115,11 @@ def _forward_sweeps(robot: Multibody, q: Array, v: Array, tau: Array, f_ext: Arr
 
 
 def _whitening(robot: Multibody, moving: Moving, gain: Spatial) -> Array:
-    """I - H psi K, by one inward sweep that carries all columns (eq. 4.6 and lemma 4.3): [i, j], a batch trails."""
+    """I - H psi K (eq. 4.6 and lemma 4.3): [i, j], a batch trails.
+
+    By one inward sweep that carries columns, those of a limb along the limb's own path to the base.
+    """
+    paths = limb_paths(robot.topology)
 
     def step(children, x):
         unit, axis, gain, offset = x
@@ -122,10 +127,10 @@ def _whitening(robot: Multibody, moving: Moving, gain: Spatial) -> Array:
         return sc.carry_force(offset, sc.add(children, sc.scale(e, gain))), e
 
     like = moving.axis[0][0]
-    unit = jnp.eye(robot.nv, dtype=like.dtype).reshape(robot.nv, robot.nv, *(1,) * (like.ndim - 1))
-    zero = (jnp.zeros((robot.nv, *like.shape[1:]), like.dtype),) * 3
-    xs = (unit, moving.axis, gain, _on(on_first, robot, moving.offset))
-    return gather(robot.topology.dof_plan, step, (zero, zero), xs)[1]
+    unit = jnp.asarray(paths.unit, like.dtype).reshape(*paths.unit.shape, *(1,) * (like.ndim - 1))
+    zero = (jnp.zeros((paths.unit.shape[1], *like.shape[1:]), like.dtype),) * 3
+    xs = sc.take((moving.axis, gain, _on(on_first, robot, moving.offset)), paths.dofs)
+    return paths.matrix(gather(paths.plan, step, (zero, zero), (unit, *xs))[1])
 
 
 def _dense(robot: Multibody, q, v, tau, f_ext, stage=_same, to_front=_same) -> LinearizedForwardDynamics:
@@ -134,7 +139,7 @@ def _dense(robot: Multibody, q, v, tau, f_ext, stage=_same, to_front=_same) -> L
     wrt_q, wrt_v, _ = inverse_model(robot, state, v, stage)
     E = _whitening(robot, state.moving, gain)
     both, E, pivot_inverse = to_front((jnp.concatenate([wrt_q, wrt_v], axis=1), E, pivot_inverse))
-    inverse = stage((jnp.swapaxes(E, -1, -2) * pivot_inverse[..., None, :]) @ E)
+    inverse = stage(jnp.einsum("...ki,...kj->...ij", E * pivot_inverse[..., :, None], E))
     product = -(inverse @ both)
     return LinearizedForwardDynamics(product[..., : robot.nv], product[..., robot.nv :], inverse)
 
