@@ -34,7 +34,7 @@ from jaxsoa.spatial.rotation import from_quaternion
 # Spatial vectors -------------------------------------------------------------------------------------------------
 
 
-def linear_first(x, axis: int = 0):
+def linear_first(x, axis: int = 0) -> Any:
     """(angular, linear) to (linear, angular) along an axis of length six: vectors, rows of Jacobians (6, nv)."""
     xp, (x,) = _arrays(x)
     if x.ndim == 0 or not -x.ndim <= axis < x.ndim or x.shape[axis] != 6:
@@ -42,26 +42,26 @@ def linear_first(x, axis: int = 0):
     return xp.roll(x, 3, axis)
 
 
-def angular_first(x, axis: int = 0):
+def angular_first(x, axis: int = 0) -> Any:
     """(linear, angular) to (angular, linear): its own inverse is `linear_first`."""
     return linear_first(x, axis)
 
 
-def world_to_local(x, rotation):
+def world_to_local(x, rotation) -> Any:
     """Spatial vectors (6,) or (6, n) in world axes to those of a frame with the given rotation (3, 3); same point."""
     xp, (x, rotation) = _arrays(x, rotation)
     _check_spatial(x, rotation)
     return xp.concatenate([rotation.T @ x[:3], rotation.T @ x[3:]])
 
 
-def local_to_world(x, rotation):
-    """Inverse of `world_to_local`."""
+def local_to_world(x, rotation) -> Any:
+    """Spatial vectors (6,) or (6, n) in the axes of a frame to world axes: the inverse of `world_to_local`."""
     xp, (x, rotation) = _arrays(x, rotation)
     _check_spatial(x, rotation)
     return xp.concatenate([rotation @ x[:3], rotation @ x[3:]])
 
 
-def motion_at(x, offset):
+def motion_at(x, offset) -> Any:
     """Velocities or Jacobians (6,) or (6, n), angular first, of the point of the same body at `offset` (3,) from here.
 
     With `offset` = -position of the frame this is the velocity of the point at the world's origin, which is what
@@ -72,7 +72,7 @@ def motion_at(x, offset):
     return xp.concatenate([x[:3], x[3:] + xp.cross(x[:3], offset, axisa=0, axisb=0, axisc=0)])
 
 
-def force_at(x, offset):
+def force_at(x, offset) -> Any:
     """Forces (6,) or (6, n), moment first, taken about the point at `offset` (3,) from here instead.
 
     `xfrc_applied` of MuJoCo is `linear_first(force_at(f, xipos - position))` of our `f_ext`.

@@ -116,11 +116,20 @@ def test_every_identity_of_the_registry_is_in_the_table():
 
 # --- docstrings -------------------------------------------------------------------------------------------------------
 
-PUBLIC = {
-    name: thing
-    for name, thing in vars(soa).items()
-    if not name.startswith("_") and (inspect.isfunction(thing) or inspect.isclass(thing))
-}
+
+def public(module) -> dict[str, object]:
+    """The functions and classes that a module offers as its own, by the name a user writes."""
+    return {
+        f"{module.__name__}.{name}": thing
+        for name, thing in vars(module).items()
+        if not name.startswith("_")
+        and (inspect.isfunction(thing) or inspect.isclass(thing))
+        and thing.__module__.startswith("jaxsoa")
+    }
+
+
+MODULES = (soa, soa.closed_chain, soa.convert, soa.models, soa.viz)
+PUBLIC = {name: thing for module in MODULES for name, thing in public(module).items()}
 #: How a shape looks in an annotation, and in a text: (n, 3), (nv,), (6m, 6m).
 SHAPED = re.compile(r"\b(?:Float|Shaped|Bool|Int|Inexact)\[")
 SHAPE = re.compile(r"\(\s*[\w\s+*]+(?:,\s*[\w\s+*]*)+\)")
@@ -145,3 +154,12 @@ def test_every_public_name_says_what_it_is(name):
         assert not arrays or SHAPED.search(annotations) or SHAPE.search(text), (
             f"{name}: arrays of unsaid shape"
         )
+
+
+@pytest.mark.parametrize("name", [name for name, thing in PUBLIC.items() if inspect.isclass(thing)])
+def test_every_public_method_says_what_it_does(name):
+    thing = PUBLIC[name]
+    kinds = (property, classmethod, staticmethod)
+    for key, value in vars(thing).items():
+        if not key.startswith("_") and (inspect.isfunction(value) or isinstance(value, kinds)):
+            assert inspect.getdoc(getattr(thing, key)), f"{name}.{key} has no docstring"

@@ -130,6 +130,8 @@ def close_loops(
 
 
 class ClosedGrasp(NamedTuple):
+    """Configurations q, one (nq,) per arm, and how far each contact is from being met."""
+
     q: tuple[Array, ...]
     error: Float[Array, " l"]
 

@@ -91,6 +91,7 @@ class Loop(eqx.Module):
         return complement(self.free) @ jnp.concatenate([turn, relative.position - self.position])
 
     def held_at(self, relative: Relative) -> Loop:
+        """The same loop, closed at the relative pose given."""
         return eqx.tree_at(lambda x: (x.rotation, x.position), self, (relative.rotation, relative.position))
 
 
@@ -112,7 +113,7 @@ def rotation_error(R: Array, free: Array, turns: int) -> Float[Array, "3"]:
 
 
 def weld(frame_a: str, frame_b: str, **places) -> Loop:
-    """Nothing free."""
+    """b is fast to a: nothing is free."""
     return Loop(frame_a, frame_b, **places)
 
 
@@ -195,11 +196,13 @@ class Distance(eqx.Module):
         return N, jnp.concatenate([jnp.zeros_like(n), n * (ops.dot(across, across) / length)])
 
     def error(self, relative: Relative) -> Float[Array, "6"]:
+        """How far the distance is from `length`, along the line between the origins."""
         s = relative.position
         length = jnp.sqrt(ops.dot(s, s))
         return jnp.concatenate([jnp.zeros_like(s), s / length * (length - self.length)])
 
     def held_at(self, relative: Relative) -> Distance:
+        """The same rod, as long as the distance given."""
         return eqx.tree_at(lambda x: x.length, self, jnp.sqrt(ops.dot(relative.position, relative.position)))
 
 

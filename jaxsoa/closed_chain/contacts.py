@@ -36,6 +36,7 @@ class Contact(eqx.Module):
 
     @property
     def name(self) -> str:
+        """What messages call it."""
         return type(self).__name__
 
 

@@ -309,7 +309,7 @@ def embedded_velocity(embedding: Embedding, q: Shaped[Array, " nq"], rates: Arra
 
 
 def embedded_mass_matrix(embedding: Embedding, q: Shaped[Array, " nq"]) -> Float[Array, "ny ny"]:
-    """X* M X."""
+    """X* M X: the mass matrix of the independent coordinates, whose rates y' move all joints by v = X y'."""
     q = embedding.robot.check_q(q)
     X = embedded_motion(embedding, q).X
     return X.T @ dense_mass_matrix(embedding.robot, q) @ X
@@ -327,6 +327,8 @@ def embedded_inverse_dynamics(
 
 
 class EmbeddedAcceleration(NamedTuple):
+    """What forward dynamics in independent coordinates y gives."""
+
     rates: Float[Array, " ny"]  # y''
     a: Float[Array, " nv"]  # of all joints
 

@@ -44,6 +44,7 @@ class Equality(NamedTuple):
 
     @property
     def label(self) -> str:
+        """What messages call it."""
         return f"Equality constraint {self.kind!r} of {self.first!r} and {self.second or 'the base'!r}"
 
     def numbers(self, sizes: Sequence[int]) -> np.ndarray:

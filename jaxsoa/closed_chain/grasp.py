@@ -102,6 +102,7 @@ class GraspSystem(eqx.Module):
 
     @property
     def n_arms(self) -> int:
+        """How many arms hold the object."""
         return len(self.arms)
 
     def check(self, name: str, values, check: str) -> tuple[Array, ...]:

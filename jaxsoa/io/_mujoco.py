@@ -6,13 +6,16 @@ only touch attributes.
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from jaxsoa.io._names import unique
 from jaxsoa.io._xml import read_xml
 from jaxsoa.model.description import ModelError
+from jaxsoa.model.validation import ModelWarning
 
 #: What error messages call a model that was handed over compiled.
 COMPILED_SOURCE = "<MjModel>"
@@ -43,16 +46,33 @@ def compile_mjcf(source: Any, assets: Mapping[str, bytes] | None = None) -> tupl
         hint = " Read URDF files with load_urdf." if root.tag == "robot" else ""
         raise ModelError(f"{name}: the root element is <{root.tag}>, but an MJCF file starts with <mujoco>.{hint}")
     try:
-        if isinstance(source, str) and source.lstrip("\ufeff \t\r\n").startswith("<"):
-            return mujoco.MjModel.from_xml_string(source, dict(assets or {})), name
-        if assets is not None:
-            raise ModelError(f"{name}: assets belong to XML text; a file finds its own.")
-        return mujoco.MjModel.from_xml_path(os.fsdecode(source)), name
+        with _warnings_of(mujoco, name):
+            if isinstance(source, str) and source.lstrip("\ufeff \t\r\n").startswith("<"):
+                return mujoco.MjModel.from_xml_string(source, dict(assets or {})), name
+            if assets is not None:
+                raise ModelError(f"{name}: assets belong to XML text; a file finds its own.")
+            return mujoco.MjModel.from_xml_path(os.fsdecode(source)), name
     except (ValueError, TypeError, mujoco.FatalError, mujoco.UnexpectedError) as error:
         if isinstance(error, ModelError):
             raise
         reason = " ".join(str(error).split())
         raise ModelError(f"{name}: MuJoCo cannot compile it ({reason}).") from error
+
+
+@contextlib.contextmanager
+def _warnings_of(mujoco: Any, name: str) -> Iterator[None]:
+    """What MuJoCo warns of as `ModelWarning`; by itself it writes MUJOCO_LOG.TXT into the working directory."""
+    if mujoco.get_mju_user_warning() is not None:  # the user listens already
+        yield
+        return
+    told: list[str] = []
+    mujoco.set_mju_user_warning(told.append)
+    try:
+        yield
+    finally:
+        mujoco.set_mju_user_warning(None)
+        for text in dict.fromkeys(" ".join(text.split()) for text in told):
+            warnings.warn(f"{name}: MuJoCo: {text}", ModelWarning, stacklevel=5)
 
 
 def model_name(model: Any) -> str:

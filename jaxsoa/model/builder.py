@@ -82,9 +82,11 @@ class Builder:
         return self
 
     def describe(self) -> RobotDescription:
+        """What has been added so far, as plain data."""
         return RobotDescription(self.name, tuple(self._links), tuple(self._joints), tuple(self._frames))
 
     def build(self, *, gravity=(0.0, 0.0, -9.81), validate: str = "warn") -> Multibody:
+        """The finished robot. `validate`: "warn" of doubtful inertias, "strict" to refuse them, "off"."""
         return assemble(self.describe(), gravity=gravity, validate=validate)
 
 

@@ -62,6 +62,7 @@ class Multibody(eqx.Module):
 
     @property
     def name(self) -> str:
+        """The robot's name, as its file gives it."""
         return self.topology.name
 
     @property
@@ -81,10 +82,12 @@ class Multibody(eqx.Module):
 
     @property
     def link_names(self) -> tuple[str, ...]:
+        """The moving links, one per joint that is not fixed; parents before children."""
         return self.topology.link_names
 
     @property
     def joint_names(self) -> tuple[str, ...]:
+        """The joints that move, each that of the link of the same number."""
         return self.topology.joint_names
 
     @property
@@ -94,6 +97,7 @@ class Multibody(eqx.Module):
 
     @property
     def dtype(self):
+        """That of every array of the model."""
         return self.mass.dtype
 
     def q_index(self, joint: str) -> slice:
@@ -224,6 +228,7 @@ class Multibody(eqx.Module):
         return self.replace(base_rotation=rotation, base_position=position)
 
     def with_gravity(self, gravity: Array) -> Multibody:
+        """The same robot in another gravity (3,), world axes."""
         return self.replace(gravity=gravity)
 
     def astype(self, dtype) -> Multibody:
@@ -260,6 +265,7 @@ class Multibody(eqx.Module):
         return jnp.concatenate([*pieces, q[end:]]) if pieces else q
 
     def check_v(self, v, name: str = "v") -> Array:
+        """v (nv,) as an array of the model's dtype; anything else raises, under the name given."""
         return self._check(v, name, self.nv, "velocity-like vector", "nv")
 
     def _check(self, x, name: str, size: int, what: str, size_name: str) -> Array:
@@ -287,6 +293,7 @@ class Multibody(eqx.Module):
         return as_float(f_ext, self.dtype)
 
     def joint_of(self, link: int) -> Joint:
+        """The kind of joint that moves a link, by the link's number."""
         return self.topology.joints[link]
 
 

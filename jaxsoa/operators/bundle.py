@@ -37,13 +37,16 @@ class Bundle(eqx.Module):
 
     @property
     def joints(self) -> Space:
+        """The space of joint vectors, size nv."""
         return joint_space(self.robot.topology)
 
     @property
     def links(self) -> Space:
+        """The space of stacked spatial vectors, six per link."""
         return link_space(self.robot.topology)
 
     def tips(self, frames: str | Sequence[str]) -> Space:
+        """The space of spatial vectors of some frames, six each."""
         return tip_space(self.robot.topology, _names(frames))
 
     def _links(self, name: str) -> Operator:

@@ -42,6 +42,7 @@ class Operator(eqx.Module):
 
     @property
     def shape(self) -> tuple[int, int]:
+        """(rows, columns) of the dense matrix."""
         return self.codomain.size, self.domain.size
 
     @property
@@ -143,6 +144,7 @@ class Operator(eqx.Module):
         return f"Operator({self}: {self.domain} -> {self.codomain})"
 
     def latex(self) -> str:
+        """The expression as LaTeX; a notebook shows it so."""
         return printing.latex(self.term)
 
     def _repr_latex_(self) -> str:

@@ -42,6 +42,7 @@ class Derivation:
 
     @property
     def result(self) -> Operator:
+        """The last expression, or the first if no identity applied."""
         return self.steps[-1].expression if self.steps else self.start
 
     def __str__(self) -> str:

@@ -12,6 +12,8 @@ import numpy as np
 
 
 class Mesh(NamedTuple):
+    """Triangles: `vertices` (n, 3) and `faces` (m, 3), indices of vertices, counterclockwise from outside."""
+
     vertices: np.ndarray
     faces: np.ndarray
 

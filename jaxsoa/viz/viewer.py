@@ -85,6 +85,7 @@ class Viewer:
 
     @property
     def url(self) -> str:
+        """Where the page is served."""
         return f"http://{self.server.get_host()}:{self.server.get_port()}"
 
     @property
@@ -102,9 +103,11 @@ class Viewer:
                 self._time.value = number * self.dt
 
     def play(self) -> None:
+        """Go on with the motion, from the state shown, in real time."""
         self._playing.set()
 
     def pause(self) -> None:
+        """Stop at the state shown."""
         self._playing.clear()
 
     def wait(self, seconds: float | None = None) -> None:

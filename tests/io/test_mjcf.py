@@ -309,3 +309,13 @@ def test_equalities_without_a_counterpart_are_refused():
 def test_no_equalities_are_no_constraints():
     xml = mjcf(one('<joint name="j"/>'))
     assert soa.load_mjcf_constraints(load_silently(xml), xml) == ()
+
+
+def test_what_mujoco_warns_of_is_a_warning_and_no_file(tmp_path, monkeypatch):
+    """Left alone, MuJoCo writes MUJOCO_LOG.TXT into the working directory."""
+    monkeypatch.chdir(tmp_path)
+    body = '<worldbody><body><joint/><geom size=".1" contype="0" conaffinity="0"/></body></worldbody>'
+    with pytest.warns(soa.ModelWarning, match="settotalmass"):
+        robot = soa.load_mjcf(f'<mujoco><compiler settotalmass="5"/>{body}</mujoco>')
+    np.testing.assert_allclose(robot.mass, [5.0])
+    assert not list(tmp_path.iterdir()) and mujoco.get_mju_user_warning() is None
