@@ -9,10 +9,12 @@ predicted. Printed are the torque RMS per joint of
 
 - the a-priori model (the URDF),
 - ordinary least squares: regressor, viscous and Coulomb friction (the sign of the velocity), offsets; not physical,
-- the physical fit: log-Cholesky inertias, viscous and smooth Coulomb friction, offsets, and the direction of gravity
-  (the base is never quite level), about the a-priori model as a prior.
+- the physical fit: log-Cholesky inertias, viscous and Coulomb friction, offsets, and the direction of gravity (the base
+  is never quite level), about the a-priori model as a prior. The sign of the velocity passes the filter of the torques,
+  joints are weighted by one over what least squares leaves on the fitted part.
 
-The width of the smooth friction and the delay of the torque log are chosen on the fitted part, by least squares.
+Nothing is chosen on the last third: the delay of the torque log is that with which least squares leaves least on the
+fitted part, the strength of the prior that which predicts best there, each quarter from the three others.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import importlib.metadata
+import itertools
 import time
 from pathlib import Path
 from typing import NamedTuple
@@ -37,10 +40,10 @@ from jaxsoa.model.assemble import assemble  # noqa: E402
 
 CUTOFF = 5.0  # Hz
 FITTED = 2 / 3
-WIDTHS = (0.03, 0.05, 0.07, 0.1)  # rad/s
-DELAYS = (0.0, 0.002, 0.004)  # s
-# A-priori standard deviations: inertias by about their own size; of the first link's hardly anything shows in torques.
-PRIOR = {"inertial": np.array([0.3, 1, 1, 1, 1, 1, 1]), "gravity_direction": 0.01}
+DELAYS = (0.0, 0.002, 0.004, 0.006)  # s
+PRIORS = (0.3, 1.0, 3.0)  # a-priori standard deviations of inertias, as a fraction of themselves
+TILT = 0.01  # rad, a-priori standard deviation of the base's tilt
+QUARTERS, GAP = 4, 20  # of the fitted part, and samples left out (0.2 s) beside the quarter that is predicted
 FREE = ("inertial", "damping", "friction", "offset", "gravity_direction")
 
 
@@ -53,8 +56,9 @@ class Study(NamedTuple):
     physical: np.ndarray
     fit: identify.Fit
     test: identify.TorqueData
-    width: float
     delay: float
+    strength: float
+    validation: dict[float, np.ndarray]  # by strength: torque RMS per joint of quarters predicted from the others
 
 
 def find_urdf() -> Path:
@@ -90,36 +94,50 @@ def rms(x: np.ndarray) -> np.ndarray:
     return np.sqrt(np.mean(x**2, axis=0))
 
 
+def validate(prior: soa.Multibody, data: identify.TorqueData, weights: np.ndarray, strength: float) -> np.ndarray:
+    """Torque RMS per joint of each quarter of the data, predicted by a fit to the others."""
+    index = np.arange(len(data.tau))
+    edges = np.linspace(0, len(index), QUARTERS + 1).round()
+    squares = []
+    for first, last in itertools.pairwise(edges):
+        others = data.take((index < first - GAP) | (index >= last + GAP))
+        fit = physical_fit(prior, others, weights, strength, progress=False)
+        squares.append(fit.rms(data.take((index >= first) & (index < last))) ** 2)
+    return np.sqrt(np.mean(squares, axis=0))
+
+
+def physical_fit(prior, data, weights, strength: float, *, progress: bool) -> identify.Fit:
+    about = {"inertial": strength, "gravity_direction": TILT}
+    return identify.fit(prior, data, FREE, prior=about, weights=weights, progress=progress)
+
+
 def study(log: dict[str, np.ndarray], urdf: Path, *, progress: bool = True) -> Study:
     robot = panda_arm(urdf)
     base = soa.base_parameters(robot)
 
     def prepared(delay: float) -> identify.TorqueData:
-        return identify.prepare(log["time"], log["q"], log["tau"], cutoff=CUTOFF, delay=delay)
+        options = {"cutoff": CUTOFF, "delay": delay, "filtered_friction": True}
+        return identify.prepare(log["time"], log["q"], log["tau"], **options)
 
-    data = prepared(0.0)
+    records = {delay: prepared(delay) for delay in DELAYS}
+    data = records[0.0]
     fitted = round(FITTED * len(data.tau))
     regressors = jax.jit(jax.vmap(soa.regressor, in_axes=(None, 0, 0, 0)))(robot, data.q, data.v, data.a)
     Y = np.asarray(regressors)[:, :, base.independent]
     ordinary = least_squares(Y, friction_columns(np.sign(data.v), data.v), data.tau, fitted)
 
-    # Width of friction and delay of the log: whichever unconstrained fit leaves least, all joints counting alike.
-    errors = {}
-    torques = {delay: prepared(delay).tau for delay in DELAYS}
-    for width in WIDTHS:
-        columns = friction_columns(np.tanh(data.v / width), data.v)
-        for delay in DELAYS:
-            left = rms(least_squares(Y, columns, torques[delay], fitted)[:fitted])
-            errors[width, delay] = float(np.sum(np.log(left)))
-    width, delay = min(errors, key=errors.__getitem__)
+    # The delay of the log: whichever unconstrained fit leaves least, all joints counting alike.
+    columns = friction_columns(data.dry, data.v)
+    left = {delay: rms(least_squares(Y, columns, records[delay].tau, fitted)[:fitted]) for delay in DELAYS}
+    delay = min(left, key=lambda delay: np.sum(np.log(left[delay])))
+    weights = 1 / left[delay]
 
     # The published inertias of some links are those of flat plates; rounding them lets the fit move away from there.
-    prior = identify.make_physical(robot, floor=0.2).replace(friction_velocity=width)
-    data = prepared(delay)
-    train, test = data.part(0, FITTED), data.part(FITTED, 1)
-    # What is left are errors of the model, not independent noise: weights half-way between equal ones and 1 / RMS.
-    weights = 1 / np.sqrt(rms(ordinary[:fitted]) * rms(ordinary[:fitted]).mean())
-    fit = identify.fit(prior, train, FREE, prior=PRIOR, weights=weights, progress=progress)
+    prior = identify.make_physical(robot, floor=0.2)
+    train, test = records[delay].part(0, FITTED), records[delay].part(FITTED, 1)
+    validation = {strength: validate(prior, train, weights, strength) for strength in PRIORS}
+    strength = min(validation, key=lambda strength: np.sum(np.log(validation[strength])))
+    fit = physical_fit(prior, train, weights, strength, progress=progress)
     return Study(
         prior=identify.residual_rms(robot, test),
         prior_fitted_part=identify.residual_rms(robot, train),
@@ -127,8 +145,9 @@ def study(log: dict[str, np.ndarray], urdf: Path, *, progress: bool = True) -> S
         physical=fit.rms(test),
         fit=fit,
         test=test,
-        width=width,
         delay=delay,
+        strength=strength,
+        validation=validation,
     )
 
 
@@ -139,10 +158,10 @@ def plot(result: Study, urdf: Path, path: Path) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    torque = jax.jit(jax.vmap(soa.inverse_dynamics, in_axes=(None, 0, 0, 0)))
-    test, robot = result.test, result.fit.robot
-    before = np.asarray(torque(panda_arm(urdf), test.q, test.v, test.a)) - test.tau
-    after = np.asarray(torque(robot, test.q, test.v, test.a) + result.fit.offset) - test.tau
+    residual = jax.jit(jax.vmap(identify.torque_residual, in_axes=(None, 0)))
+    test, fit = result.test, result.fit
+    before = np.asarray(residual(identify.Candidate(panda_arm(urdf), np.zeros(7)), test))[:, 0]
+    after = np.asarray(residual(identify.Candidate(fit.robot, fit.offset), test))[:, 0]
     seconds = np.arange(len(before)) / 100
     figure, axes = plt.subplots(7, 2, figsize=(11, 13), sharex=True)
     for joint in range(7):
@@ -172,7 +191,10 @@ def main() -> None:
     began = time.perf_counter()
     with np.load(options.log) as log:
         result = study({name: log[name] for name in ("time", "q", "tau")}, urdf)
-    print(f"smooth friction within {result.width} rad/s, torques logged {1e3 * result.delay:.0f} ms late")
+    print(f"torques logged {1e3 * result.delay:.0f} ms late; inertias known a priori to a factor of {result.strength}")
+    print("quarters of the fitted part predicted from the others, torque RMS per joint, by that factor:")
+    for strength, values in result.validation.items():
+        print(f"{strength:63}" + "".join(f"{value:10.4f}" for value in values))
     print(f"torque RMS per joint on the last third, N m{'':20}" + "".join(f"{f'joint {k}':>10}" for k in range(1, 8)))
     for name, values in (
         ("a-priori model (on the fitted two thirds)", result.prior_fitted_part),

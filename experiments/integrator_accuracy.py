@@ -94,6 +94,7 @@ def draw(path: Path, orders: dict, times: np.ndarray, energies: dict) -> None:
 
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
+    from matplotlib.ticker import NullFormatter
 
     plt.rcParams["svg.hashsalt"] = "jaxsoa"  # the same figures give the same file
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.2))
@@ -103,9 +104,11 @@ def draw(path: Path, orders: dict, times: np.ndarray, energies: dict) -> None:
     for name, energy in energies.items():
         right.semilogy(times, np.maximum(np.abs(energy), 1e-17), label=name)
     right.set(xlabel="time (s)", ylabel="energy error / largest kinetic energy", title="PUMA 560 falling")
+    left.xaxis.set_minor_formatter(NullFormatter())
+    left.legend(loc="lower right")
+    right.legend(loc=(0.03, 0.4))
     for axes in (left, right):
         axes.grid(alpha=0.3)
-        axes.legend()
     figure.tight_layout()
     figure.savefig(path, metadata={"Date": None})
 

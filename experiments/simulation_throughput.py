@@ -1,14 +1,16 @@
 """4096 robots, 1,000 steps of semi-implicit Euler, float64: jaxsoa beside Pinocchio, frax and MJX, in one run.
 
-    pip install -e ".[bench]" mujoco-mjx && python experiments/simulation_throughput.py
+    pip install -e ".[bench]" && python experiments/simulation_throughput.py
 
-A 7-joint arm (frax's iiwa14, or --urdf) from 4096 random states under constant torques, without friction or limits. End
-states are compared before anything is timed; repetitions are interleaved and the minimum is taken. Contenders:
+A 7-joint arm (frax's iiwa14, or --urdf) from 4096 random states under constant torques, without friction or limits.
+Each contender is a process of its own with the settings its library recommends; end states are compared before anything
+is timed, then they take turns and the minimum of the repetitions counts. Contenders:
 
-- jaxsoa: `jax.vmap` of `rollout` on one device, and `sharded_rollout` over one virtual CPU device per core;
-- Pinocchio: per step one C++ call for the whole batch (`abaInParallel`), positions and velocities moved by NumPy;
-- frax and MJX: their dynamics in a `lax.scan`, vmapped, and spread over the same virtual devices as jaxsoa. MJX is
-  timed over fewer steps (--mjx-steps), because it takes long. Contacts, limits and constraints of MJX are switched off.
+- jaxsoa: `soa.fast_cpu()` and `jax.vmap` of `rollout`; `soa.fast_cpu(devices=cores)` and `sharded_map` of it;
+- Pinocchio: per step one C++ loop over the batch (`abaInParallel`, one thread and one per core); positions and
+  velocities are moved by NumPy, whose share is printed;
+- frax: its dynamics in a `lax.scan` under `jax.vmap`, with the flags of its README; the same over one device per core;
+- MJX: `mjx.step` likewise, contacts, limits and constraints switched off, over fewer steps (--mjx-steps): it is slow.
 
 Peers that are not installed are left out, and said so.
 """
@@ -17,185 +19,270 @@ from __future__ import annotations
 
 import argparse
 import os
+import subprocess
+import sys
+import tempfile
 import time
-import warnings
 import xml.etree.ElementTree as ElementTree
+from pathlib import Path
 
-parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-parser.add_argument("--batch", type=int, default=4096)
-parser.add_argument("--steps", type=int, default=1000)
-parser.add_argument("--mjx-steps", type=int, default=50)
-parser.add_argument("--repetitions", type=int, default=3)
-parser.add_argument("--devices", type=int, default=os.cpu_count(), help="virtual CPU devices of the sharded runs")
-parser.add_argument("--urdf", help="a fixed-base arm with revolute joints; frax's iiwa14 unless given")
-parser.add_argument("--without", nargs="*", default=[], help="peers to leave out: pinocchio, frax, mjx")
-options = parser.parse_args()
-flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={options.devices}"
-os.environ.update(XLA_FLAGS=flags, JAX_ENABLE_X64="1")
-warnings.simplefilter("ignore")
-
-import jax  # noqa: E402
-import jax.numpy as jnp  # noqa: E402
-import numpy as np  # noqa: E402
-from jax import lax  # noqa: E402
-
-import jaxsoa as soa  # noqa: E402
-from jaxsoa import simulate  # noqa: E402
+import numpy as np
 
 DT, SEED = 1e-3, 0
+CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+FRAX_FLAGS = "--xla_cpu_multi_thread_eigen=false --xla_cpu_scheduler_type=CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"
+NAMES = {
+    "jaxsoa": "jaxsoa, vmap",
+    "jaxsoa-devices": f"jaxsoa, {CORES} devices",
+    "pinocchio": "Pinocchio C++, 1 thread",
+    "pinocchio-threads": f"Pinocchio C++, {CORES} threads",
+    "frax": "frax, vmap",
+    "frax-devices": f"frax, {CORES} devices",
+    "mjx": "MJX, vmap",
+    "mjx-devices": f"MJX, {CORES} devices",
+}
 
 
-def find(peer: str, load):
-    """The peer's module, or None with a line that says why."""
-    if peer in options.without:
-        print(f"{peer}: left out as asked")
-        return None
-    try:
-        return load()
-    except Exception as error:  # a peer may be missing, or not fit the versions installed
-        print(f"{peer}: left out, {type(error).__name__}: {error}")
-        return None
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--batch", type=int, default=4096)
+    parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--mjx-steps", type=int, default=50)
+    parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--urdf", help="a fixed-base arm with revolute joints; frax's iiwa14 unless given")
+    parser.add_argument("--only", nargs="*", choices=list(NAMES), default=list(NAMES), help="these contenders")
+    parser.add_argument("--worker", choices=list(NAMES), help=argparse.SUPPRESS)
+    return parser.parse_args()
 
 
-def load_frax():
+def steps_of(name: str, options: argparse.Namespace) -> int:
+    return min(options.steps, options.mjx_steps) if name.startswith("mjx") else options.steps
+
+
+# --- the contenders, each in its own process: (q0, v0, tau) -> a function that runs and returns the end states -------
+
+
+def start_jaxsoa(name: str, options, q0, v0, tau, steps: int):
+    import jaxsoa as soa
+
+    devices = CORES if name.endswith("devices") else None
+    soa.fast_cpu(devices=devices)
+    import jax
+    import jax.numpy as jnp
+
+    robot = soa.load_urdf(options.urdf, validate="off").frictionless()
+    robot = robot.replace(armature=jnp.zeros_like(robot.armature))
+    keep = {"steps": steps, "record": "final"}
+    if devices is None:
+        one = jax.vmap(lambda robot, q, v, tau: soa.rollout(robot, q, v, lambda *_: tau, DT, **keep), (None, 0, 0, 0))
+        run, arrays = jax.jit(one), tuple(map(jnp.asarray, (q0, v0, tau)))
+    else:
+        run = soa.simulate.sharded_map(
+            lambda robot, q, v, tau: soa.rollout(robot, q, v, lambda *_: tau, DT, **keep),
+            chunk=256,  # what `sharded_rollout` takes for an arm: stays in a core's cache
+        )
+        arrays = soa.simulate.shard_batch((q0, v0, tau))
+    return lambda: jax.block_until_ready(run(robot, *arrays))
+
+
+def start_pinocchio(name: str, options, q0, v0, tau, steps: int):
+    import pinocchio as pin
+
+    threads = CORES if name.endswith("threads") else 1
+    model = pin.buildModelFromUrdf(options.urdf)
+    model.armature[:] = 0
+    pool = pin.ModelPool(model, threads)
+    torque = np.asfortranarray(tau.T)
+
+    def run():
+        q, v = np.asfortranarray(q0.T.copy()), np.asfortranarray(v0.T.copy())
+        a = np.zeros_like(v, order="F")
+        began, inside = time.perf_counter(), 0.0
+        for _ in range(steps):
+            start = time.perf_counter()
+            pin.abaInParallel(threads, pool, q, v, torque, a)
+            inside += time.perf_counter() - start
+            v += DT * a
+            q += DT * v
+        run.remark = f"{100 * (1 - inside / (time.perf_counter() - began)):.1f} % of it outside C++"
+        return q.T, v.T
+
+    return run
+
+
+def batched(name: str, one, q0, v0, tau):
+    """`jax.vmap` on one device, or `jax.shard_map` of it over one per core."""
+    import jax
+    from jax.sharding import NamedSharding, PartitionSpec
+
+    if not name.endswith("devices"):
+        arrays, run = [jax.numpy.asarray(x) for x in (q0, v0, tau)], jax.jit(jax.vmap(one))
+    else:
+        mesh, along = jax.make_mesh((CORES,), ("batch",)), PartitionSpec("batch")
+        spread = jax.shard_map(jax.vmap(one), mesh=mesh, in_specs=along, out_specs=along, check_vma=False)
+        arrays, run = [jax.device_put(x, NamedSharding(mesh, along)) for x in (q0, v0, tau)], jax.jit(spread)
+    return lambda: jax.block_until_ready(run(*arrays))
+
+
+def start_frax(name: str, options, q0, v0, tau, steps: int):
     import frax
+    from jax import lax
 
-    return frax
+    arm = frax.Robot(options.urdf)
 
-
-def load_pinocchio():
-    import pinocchio
-
-    pinocchio.ModelPool  # noqa: B018  # only builds with OpenMP have it
-    return pinocchio
-
-
-def load_mjx():
-    import mujoco
-    from mujoco import mjx
-
-    return mujoco, mjx
-
-
-frax, pin, mujoco_and_mjx = find("frax", load_frax), find("pinocchio", load_pinocchio), find("mjx", load_mjx)
-urdf = options.urdf
-if urdf is None:
-    if frax is None:
-        raise SystemExit("Give a robot with --urdf: the default one comes with frax, which is not there.")
-    urdf = os.path.join(os.path.dirname(frax.__file__), "assets", "iiwa", "iiwa14.urdf")
-robot = soa.load_urdf(urdf, validate="off").frictionless()
-rng = np.random.default_rng(SEED)
-q0, v0, tau = (rng.uniform(-1, 1, (options.batch, robot.nv)) for _ in range(3))
-
-
-def by_acceleration(acceleration, steps):
-    """A rollout of one robot for any library that has forward dynamics."""
-
-    def one(_, q, v, tau):
+    def one(q, v, tau):
         def advance(state, _):
             q, v = state
-            v = v + DT * acceleration(q, v, tau)
+            v = v + DT * arm.forward_dynamics(q, v, tau, None)
             return (q + DT * v, v), None
 
         return lax.scan(advance, (q, v), length=steps)[0]
 
-    return one
+    return batched(name, one, q0, v0, tau)
 
 
-def jax_contenders(name: str, one, steps: int, shared=None, ways=("vmap", "sharded"), chunk=None) -> dict:
-    """{name: (run, steps)}; `one(shared, q, v, tau)` simulates one robot."""
-    vmapped = jax.jit(jax.vmap(one, in_axes=(None, 0, 0, 0)))
-    spread = simulate.sharded_map(one, chunk=chunk)
-    arrays = tuple(map(jnp.asarray, (q0, v0, tau)))
-    placed = simulate.shard_batch(arrays) if options.batch % jax.device_count() == 0 else arrays
-    runs = {
-        "vmap": lambda: jax.block_until_ready(vmapped(shared, *arrays)),
-        "sharded": lambda: jax.block_until_ready(spread(shared, *placed)),
-    }
-    labels = {"vmap": f"{name}, vmap", "sharded": f"{name}, {jax.device_count()} devices"}
-    return {labels[way]: (runs[way], steps) for way in ways}
+def start_mjx(name: str, options, q0, v0, tau, steps: int):
+    import mujoco
+    from jax import lax
+    from mujoco import mjx
 
-
-def soa_contenders(steps: int, ways=("vmap", "sharded")) -> dict:
-    def one(robot, q, v, tau):
-        return soa.rollout(robot, q, v, lambda *_: tau, DT, steps=steps, record="final")
-
-    return jax_contenders("jaxsoa", one, steps, robot, ways, chunk=256)
-
-
-def pinocchio_contenders() -> dict:
-    model = pin.buildModelFromUrdf(urdf)
-    model.armature[:] = 0
-    pool = pin.ModelPool(model, options.devices)
-    torque = np.asfortranarray(tau.T)
-
-    def run(threads):
-        q, v = np.asfortranarray(q0.T.copy()), np.asfortranarray(v0.T.copy())
-        a = np.zeros_like(v, order="F")
-        for _ in range(options.steps):
-            pin.abaInParallel(threads, pool, q, v, torque, a)
-            v += DT * a
-            q += DT * v
-        return q.T, v.T
-
-    counts = sorted({1, options.devices})
-    return {f"Pinocchio C++, {n} threads": (lambda n=n: run(n), options.steps) for n in counts}
-
-
-def mjx_contenders() -> dict:
-    mujoco, mjx = mujoco_and_mjx
-    tree = ElementTree.parse(urdf)
+    tree = ElementTree.parse(options.urdf)
     for link in tree.iter("link"):  # meshes are neither here nor wanted
         for shape in (*link.findall("visual"), *link.findall("collision")):
             link.remove(shape)
     model = mujoco.MjModel.from_xml_string(ElementTree.tostring(tree.getroot(), encoding="unicode"))
-    assert model.nv == robot.nv, "MuJoCo sees other joints"
+    assert model.nv == q0.shape[1], "MuJoCo sees other joints"
     model.opt.timestep, model.opt.integrator = DT, mujoco.mjtIntegrator.mjINT_EULER
+    model.dof_damping[:] = model.dof_armature[:] = model.dof_frictionloss[:] = 0
     off = mujoco.mjtDisableBit
     model.opt.disableflags = off.mjDSBL_CONTACT | off.mjDSBL_LIMIT | off.mjDSBL_CONSTRAINT
-    device_model, blank = mjx.put_model(model), mjx.make_data(model)
+    device_model = mjx.put_model(model)
+    blank = mjx.make_data(device_model)
 
-    def one(shared, q, v, tau):
-        device_model, blank = shared
+    def one(q, v, tau):
         data = blank.replace(qpos=q, qvel=v, qfrc_applied=tau)
-        data = lax.scan(lambda d, _: (mjx.step(device_model, d), None), data, length=options.mjx_steps)[0]
+        data = lax.scan(lambda d, _: (mjx.step(device_model, d), None), data, length=steps)[0]
         return data.qpos, data.qvel
 
-    return jax_contenders("MJX", one, options.mjx_steps, (device_model, blank), ("sharded",))
+    return batched(name, one, q0, v0, tau)
 
 
-contenders = soa_contenders(options.steps)
-if pin is not None:
-    contenders |= pinocchio_contenders()
-if frax is not None:
-    arm = frax.Robot(urdf)
-    forward = by_acceleration(lambda q, v, tau: arm.forward_dynamics(q, v, tau, None), options.steps)
-    contenders |= jax_contenders("frax", forward, options.steps)
-if mujoco_and_mjx is not None:
-    contenders |= find("mjx", mjx_contenders) or {}
+STARTS = {"jaxsoa": start_jaxsoa, "pinocchio": start_pinocchio, "frax": start_frax, "mjx": start_mjx}
 
-references: dict = {}
-for name, (run, steps) in list(contenders.items()):
-    began = time.perf_counter()
-    answer = np.concatenate([np.asarray(x) for x in run()], axis=1)
-    if steps not in references:
-        own = next(iter(soa_contenders(steps, ("vmap",)).values()))[0]
-        references[steps] = answer if name.startswith("jaxsoa") else np.concatenate([*map(np.asarray, own())], axis=1)
-    error = np.abs(answer - references[steps]).max() / np.abs(references[steps]).max()
-    took = time.perf_counter() - began
-    print(f"{name:26s} end states after {steps} steps differ by {error:.1e} (first call {took:.1f} s)", flush=True)
-    assert error < 1e-7, f"{name} simulates something else"
 
-best = {name: np.inf for name in contenders}
-for _ in range(options.repetitions):
-    for name, (run, _) in contenders.items():
-        start = time.perf_counter()
-        run()
-        best[name] = min(best[name], time.perf_counter() - start)
+def work(options: argparse.Namespace) -> None:
+    """A worker: reads `check FILE` and `run`, answers with seconds (and a remark); everything else goes to stderr."""
+    answers, sys.stdout = sys.stdout, sys.stderr
+    name = options.worker
+    rng = np.random.default_rng(SEED)
+    joints = int(os.environ["JOINTS"])
+    q0, v0, tau = (rng.uniform(-1, 1, (options.batch, joints)) for _ in range(3))
+    run = STARTS[name.split("-")[0]](name, options, q0, v0, tau, steps_of(name, options))
+    for line in sys.stdin:
+        began = time.perf_counter()
+        q, v = run()
+        seconds = time.perf_counter() - began
+        if line.startswith("check"):
+            np.save(line.split(maxsplit=1)[1].strip(), np.concatenate([np.asarray(q), np.asarray(v)], axis=1))
+        print(seconds, getattr(run, "remark", ""), file=answers, flush=True)
 
-print(f"\n{robot.name}, {options.batch} robots, {options.steps} steps, {os.cpu_count()} cores, jax {jax.__version__}")
-rates = {name: options.batch * contenders[name][1] / seconds for name, seconds in best.items()}
-fastest_soa = max(rate for name, rate in rates.items() if name.startswith("jaxsoa"))
-for name, rate in rates.items():
-    seconds = options.batch * options.steps / rate
-    print(f"{name:26s} {rate / 1e6:8.3f} million steps/s, {seconds:7.2f} s, jaxsoa {fastest_soa / rate:6.2f} x as fast")
+
+# --- the parent ------------------------------------------------------------------------------------------------------
+
+
+class Worker:
+    def __init__(self, name: str, options: argparse.Namespace, joints: int, steps: int | None = None):
+        self.name, self.steps, self.remark = name, steps or steps_of(name, options), ""
+        environment = {**os.environ, "JAX_ENABLE_X64": "1", "JAX_PLATFORMS": "cpu", "JOINTS": str(joints)}
+        environment.pop("XLA_FLAGS", None)  # each contender runs with its own and nothing else
+        flags = [FRAX_FLAGS] if name.startswith("frax") else []
+        if name.startswith("frax"):
+            environment["OPENBLAS_NUM_THREADS"] = "1"
+        if name.endswith("devices") and not name.startswith("jaxsoa"):
+            flags.append(f"--xla_force_host_platform_device_count={CORES}")
+        if flags:
+            environment["XLA_FLAGS"] = " ".join(flags)
+        line = [sys.executable, __file__, "--worker", name, "--batch", options.batch, "--urdf", options.urdf]
+        line += ["--steps", self.steps, "--mjx-steps", options.mjx_steps]
+        self.words = tempfile.TemporaryFile("w+")
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": self.words, "text": True}
+        self.process = subprocess.Popen([str(x) for x in line], env=environment, **pipes)
+
+    def ask(self, request: str) -> float:
+        """Seconds of one run; RuntimeError with the worker's last words if it died."""
+        try:
+            self.process.stdin.write(request + "\n")
+            self.process.stdin.flush()
+            answer = self.process.stdout.readline().split(maxsplit=1)
+        except BrokenPipeError:
+            answer = []
+        if not answer:
+            self.process.wait()
+            self.words.seek(0)
+            words = self.words.read().strip().splitlines()
+            raise RuntimeError(words[-1] if words else "no answer")
+        self.remark = answer[1].strip() if len(answer) > 1 else ""
+        return float(answer[0])
+
+    def stop(self) -> None:
+        self.process.stdin.close()
+        self.process.kill()
+        self.process.wait()
+        self.words.close()
+
+
+def end_states(name: str, options, joints: int, folder: Path, steps: int | None = None) -> tuple[Worker, np.ndarray]:
+    worker, file = Worker(name, options, joints, steps), folder / f"{name}-{steps}.npy"
+    seconds = worker.ask(f"check {file}")
+    print(f"{NAMES[name]:26s} first run of {worker.steps} steps, with compilation, {seconds:.1f} s", flush=True)
+    return worker, np.load(file)
+
+
+def main() -> None:
+    options = parse()
+    if options.urdf is None:
+        import importlib.util
+
+        found = importlib.util.find_spec("frax")
+        if found is None or found.origin is None:
+            raise SystemExit("Give a robot with --urdf: the default one comes with frax, which is not there.")
+        options.urdf = str(Path(found.origin).parent / "assets" / "iiwa" / "iiwa14.urdf")
+    if options.worker:
+        return work(options)
+    moving = ("revolute", "continuous")
+    joints = sum(joint.get("type") in moving for joint in ElementTree.parse(options.urdf).iter("joint"))
+    workers: dict[str, Worker] = {}
+    references: dict[int, np.ndarray] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for name in options.only:
+            steps = steps_of(name, options)
+            try:
+                worker, answer = end_states(name, options, joints, Path(folder))
+            except RuntimeError as error:
+                print(f"{NAMES[name]}: left out, {error}")
+                continue
+            workers[name] = worker
+            if steps not in references:  # ours is what the others are compared with
+                other, references[steps] = end_states("jaxsoa", options, joints, Path(folder), steps)
+                other.stop()
+            apart = np.abs(answer - references[steps]).max() / np.abs(references[steps]).max()
+            print(f"{'':26s} end states differ from jaxsoa's by {apart:.1e}", flush=True)
+            assert apart < 1e-7, f"{name} simulates something else"
+        best = dict.fromkeys(workers, np.inf)
+        for _ in range(options.repetitions):
+            for name, worker in workers.items():
+                best[name] = min(best[name], worker.ask("run"))
+        for worker in workers.values():
+            worker.stop()
+    print(f"\n{Path(options.urdf).stem}, {options.batch} robots, {options.steps} steps, {CORES} cores")
+    rates = {name: options.batch * workers[name].steps / seconds for name, seconds in best.items()}
+    ours = max((rate for name, rate in rates.items() if name.startswith("jaxsoa")), default=np.nan)
+    for name, rate in rates.items():
+        print(
+            f"{NAMES[name]:26s} {rate / 1e6:8.3f} million steps/s, {options.batch * options.steps / rate:7.2f} s,"
+            f" jaxsoa's best is {ours / rate:6.2f} times as fast   {workers[name].remark}"
+        )
+
+
+if __name__ == "__main__":
+    main()

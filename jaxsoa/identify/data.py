@@ -20,11 +20,15 @@ class TorqueData(NamedTuple):
     v: Any  # (samples, nv)
     a: Any  # (samples, nv)
     tau: Any  # (samples, nv)
+    dry: Any = None  # (samples, nv), what dry friction is multiplied by; None: tanh(v / friction_velocity)
 
     def part(self, start: float, stop: float) -> TorqueData:
         """The samples between two fractions of the record: `part(0, 2 / 3)` to fit, `part(2 / 3, 1)` to test."""
-        first, last = round(start * len(self.tau)), round(stop * len(self.tau))
-        return TorqueData(*(x[first:last] for x in self))
+        return self.take(slice(round(start * len(self.tau)), round(stop * len(self.tau))))
+
+    def take(self, index: Any) -> TorqueData:
+        """Some of the samples: a slice, or an array of indices or booleans."""
+        return TorqueData(*(None if x is None else np.asarray(x)[index] for x in self))
 
 
 class TrajectoryData(NamedTuple):
@@ -104,12 +108,15 @@ def prepare(
     output_rate: float = 100.0,
     trim: float | None = None,
     delay: float = 0.0,
+    filtered_friction: bool = False,
 ) -> TorqueData:
     """Torque samples from a log of positions and torques of joints whose coordinates add (no quaternions).
 
     Resampled to `rate`, filtered at `cutoff` (Hz), differentiated, decimated to about `output_rate`, and cut by `trim`
     seconds at both ends (default 2.5 / cutoff), where filtering has to guess. `delay` (s) is how much later than the
-    positions the torques are logged.
+    positions the torques are logged. Dry friction jumps where a joint turns back, and filtering the torques rounds that
+    jump; with `filtered_friction` the sign of the velocity passes the same filter and takes the place of
+    tanh(v / friction_velocity), so that model and measurement are compared alike.
     """
     if q.shape != tau.shape:
         raise ValueError(f"q and tau must have one column per joint each, got shapes {q.shape} and {tau.shape}.")
@@ -121,4 +128,5 @@ def prepare(
     (tau_smooth,) = zero_phase(tau_even, rate, cutoff)
     cut = round((2.5 / cutoff if trim is None else trim) * rate)
     keep = slice(cut, len(q_even) - cut, max(1, round(rate / output_rate)))
-    return TorqueData(*(x[keep] for x in (q_smooth, v, a, tau_smooth)))
+    dry = zero_phase(np.sign(v), rate, cutoff)[0] if filtered_friction else None
+    return TorqueData(q_smooth, v, a, tau_smooth, dry).take(keep)

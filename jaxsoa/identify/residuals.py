@@ -38,6 +38,9 @@ class Problem(NamedTuple):
 def torque_residual(candidate: Candidate, sample: TorqueData) -> Float[Array, "1 nv"]:
     """inverse_dynamics + offset - measured torque."""
     robot, offset = candidate
+    if sample.dry is not None:
+        offset = offset + robot.friction * sample.dry
+        robot = robot.replace(friction=jnp.zeros_like(robot.friction))
     return (inverse_dynamics(robot, sample.q, sample.v, sample.a) + offset - sample.tau)[None]
 
 
@@ -80,7 +83,8 @@ def linear_parameters(candidate: Candidate, gravity: bool) -> Float[Array, " col
 def linear_columns(robot: Multibody, sample: TorqueData, gravity: bool) -> Float[Array, "nv columns"]:
     """The matrix that maps `linear_parameters` to torques at one sample."""
     v, a = jnp.asarray(sample.v), jnp.asarray(sample.a)
-    own = [v, jnp.tanh(v / robot.friction_velocity), a, jnp.ones_like(v)]
+    dry = jnp.tanh(v / robot.friction_velocity) if sample.dry is None else jnp.asarray(sample.dry)
+    own = [v, dry, a, jnp.ones_like(v)]
     if gravity:
         still = jnp.zeros_like(v)
         pull = jax.vmap(lambda g: regressor(robot.with_gravity(g), sample.q, still, still))(jnp.eye(3, dtype=v.dtype))
@@ -114,7 +118,7 @@ def compress(robot: Multibody, data: TorqueData, *, gravity: bool = False, chunk
     for start in range(0, number, chunk):
         # The last chunk is filled with samples counted as zero, so that one compilation serves all.
         index = np.minimum(np.arange(start, start + chunk), number - 1)
-        part = TorqueData(*(np.asarray(x)[index] for x in data))
+        part = data.take(index)
         W = np.concatenate([np.asarray(_columns(robot, part, gravity)), part.tau[:, :, None]], axis=2)
         W = (W * (np.arange(start, start + chunk) < number)[:, None, None]).swapaxes(0, 1)
         W = W if factors is None else np.concatenate([factors, W], axis=1)
@@ -150,7 +154,7 @@ def problem(
             gravity = any(name.startswith("gravity") for name in parameters.blocks)
             factors = jnp.asarray(compress(robot, data, gravity=gravity))
             return Problem(_compressed_residual(gravity), factors, count, joints)
-        return Problem(torque_residual, TorqueData(*map(jnp.asarray, data)), count, joints)
+        return Problem(torque_residual, jax.tree.map(jnp.asarray, data), count, joints)
     if isinstance(data, TrajectoryData):
         _check_samples(robot, data, 2)
         number, steps = data.tau.shape[:2]
@@ -169,7 +173,7 @@ def _unmoved(robot: Multibody) -> Candidate:
 
 def _check_samples(robot: Multibody, data: TorqueData | TrajectoryData, batch: int) -> None:
     for name, x in zip(data._fields, data, strict=True):
-        if name == "dt":
+        if name == "dt" or x is None:
             continue
         x = np.asarray(x)
         size = robot.nq if name == "q" else robot.nv

@@ -46,6 +46,14 @@ def test_prepare_undoes_jitter_and_delay():
     assert abs(len(train.tau) - 2 * len(test.tau)) <= 2
 
 
+def test_dry_friction_passes_the_filter_of_the_torques():
+    q, tau = np.sin(3 * TIME)[:, None], np.sign(np.cos(3 * TIME))[:, None]  # torques of dry friction alone
+    data = identify.prepare(TIME, q, tau, cutoff=5.0, rate=RATE, filtered_friction=True)
+    assert_close(data.dry, data.tau, 2e-3)  # the filter of the positions moves the turning points a little
+    assert np.abs(np.sign(data.v) - data.tau).max() > 0.5
+    assert_close(data.part(0.2, 0.4).dry, data.dry[round(0.2 * len(data.dry)) : round(0.4 * len(data.dry))], 0)
+
+
 def test_segments():
     q = np.arange(11.0)[:, None]
     cut = identify.segments(q, q, q[:-1], 0.1, 3)

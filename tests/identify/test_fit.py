@@ -13,6 +13,7 @@ from scipy.stats import chi2
 import jaxsoa as soa
 from jaxsoa import identify
 from jaxsoa.identify.parameters import Parameters
+from jaxsoa.identify.residuals import problem, rms
 
 torques = jax.jit(jax.vmap(soa.inverse_dynamics, in_axes=(None, 0, 0, 0)))
 STANDARD = ("inertial", "damping", "friction", "offset")
@@ -97,6 +98,20 @@ def test_compressed_data_gives_the_same_answer(arm):
     assert_close(general.rms_before, compressed.rms_before, 1e-10)
     assert_close(compressed.rms(data), compressed.rms_after, 1e-8)
     assert_close(general.covariance, compressed.covariance, 1e-5)
+
+
+def test_dry_friction_given_with_the_data(arm):
+    """The same as the model's own where it is the same function, whole and compressed; another one where it is not."""
+    robot, truth, _ = arm
+    plain = _data(truth, 30, 10)
+    own = plain._replace(dry=np.tanh(plain.v / 0.1))
+    apart = identify.residual_rms(robot, plain)
+    assert_close(identify.residual_rms(robot, own), apart, 1e-12)
+    parameters = Parameters.of(robot, STANDARD)
+    compressed = rms(parameters.prior, problem(robot, own, parameters=parameters))
+    assert_close(compressed, apart, 1e-10)
+    inside = identify.residual_rms(truth.robot, own._replace(dry=own.dry + 0.5), truth.offset)
+    assert_close(inside, 0.5 * np.asarray(truth.robot.friction), 1e-10)
 
 
 def test_gravity_and_optax():
