@@ -53,6 +53,7 @@ class Study(NamedTuple):
     prior: np.ndarray
     prior_fitted_part: np.ndarray
     least_squares: np.ndarray
+    least_squares_filtered: np.ndarray  # with friction and delay as in the physical fit
     physical: np.ndarray
     fit: identify.Fit
     test: identify.TorqueData
@@ -128,9 +129,9 @@ def study(log: dict[str, np.ndarray], urdf: Path, *, progress: bool = True) -> S
 
     # The delay of the log: whichever unconstrained fit leaves least, all joints counting alike.
     columns = friction_columns(data.dry, data.v)
-    left = {delay: rms(least_squares(Y, columns, records[delay].tau, fitted)[:fitted]) for delay in DELAYS}
-    delay = min(left, key=lambda delay: np.sum(np.log(left[delay])))
-    weights = 1 / left[delay]
+    errors = {delay: least_squares(Y, columns, records[delay].tau, fitted) for delay in DELAYS}
+    delay = min(errors, key=lambda delay: np.sum(np.log(rms(errors[delay][:fitted]))))
+    weights = 1 / rms(errors[delay][:fitted])
 
     # The published inertias of some links are those of flat plates; rounding them lets the fit move away from there.
     prior = identify.make_physical(robot, floor=0.2)
@@ -142,6 +143,7 @@ def study(log: dict[str, np.ndarray], urdf: Path, *, progress: bool = True) -> S
         prior=identify.residual_rms(robot, test),
         prior_fitted_part=identify.residual_rms(robot, train),
         least_squares=rms(ordinary[fitted:]),
+        least_squares_filtered=rms(errors[delay][fitted:]),
         physical=fit.rms(test),
         fit=fit,
         test=test,
@@ -200,6 +202,7 @@ def main() -> None:
         ("a-priori model (on the fitted two thirds)", result.prior_fitted_part),
         ("a-priori model", result.prior),
         ("ordinary least squares, unphysical", result.least_squares),
+        ("the same, its friction filtered and torques in time", result.least_squares_filtered),
         ("physical fit", result.physical),
     ):
         print(f"{name:63}" + "".join(f"{value:10.4f}" for value in values))
