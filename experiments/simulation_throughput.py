@@ -9,7 +9,9 @@ is timed, then they take turns and the minimum of the repetitions counts. Conten
 - jaxsoa: `soa.fast_cpu()` and `jax.vmap` of `rollout`; `soa.fast_cpu(devices=cores)` and `sharded_map` of it;
 - Pinocchio: per step one C++ loop over the batch (`abaInParallel`, one thread and one per core); positions and
   velocities are moved by NumPy, whose share is printed;
-- frax: its dynamics in a `lax.scan` under `jax.vmap`, with the flags of its README; the same over one device per core;
+- frax: its dynamics in a `lax.scan` under `jax.vmap`, with the flags of its README (they keep XLA to one thread); the
+  same in one process per core, each with its share of the robots (devices of one process wait for each other forever in
+  the solves of some jaxlib versions);
 - MJX: `mjx.step` likewise, contacts, limits and constraints switched off, over fewer steps (--mjx-steps): it is slow.
 
 Peers that are not installed are left out, and said so.
@@ -37,9 +39,8 @@ NAMES = {
     "pinocchio": "Pinocchio C++, 1 thread",
     "pinocchio-threads": f"Pinocchio C++, {CORES} threads",
     "frax": "frax, vmap",
-    "frax-devices": f"frax, {CORES} devices",
+    "frax-processes": f"frax, {CORES} processes",
     "mjx": "MJX, vmap",
-    "mjx-devices": f"MJX, {CORES} devices",
 }
 
 
@@ -52,6 +53,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--urdf", help="a fixed-base arm with revolute joints; frax's iiwa14 unless given")
     parser.add_argument("--only", nargs="*", choices=list(NAMES), default=list(NAMES), help="these contenders")
     parser.add_argument("--worker", choices=list(NAMES), help=argparse.SUPPRESS)
+    parser.add_argument("--part", help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
@@ -110,17 +112,10 @@ def start_pinocchio(name: str, options, q0, v0, tau, steps: int):
     return run
 
 
-def batched(name: str, one, q0, v0, tau):
-    """`jax.vmap` on one device, or `jax.shard_map` of it over one per core."""
+def batched(one, q0, v0, tau):
     import jax
-    from jax.sharding import NamedSharding, PartitionSpec
 
-    if not name.endswith("devices"):
-        arrays, run = [jax.numpy.asarray(x) for x in (q0, v0, tau)], jax.jit(jax.vmap(one))
-    else:
-        mesh, along = jax.make_mesh((CORES,), ("batch",)), PartitionSpec("batch")
-        spread = jax.shard_map(jax.vmap(one), mesh=mesh, in_specs=along, out_specs=along, check_vma=False)
-        arrays, run = [jax.device_put(x, NamedSharding(mesh, along)) for x in (q0, v0, tau)], jax.jit(spread)
+    arrays, run = [jax.numpy.asarray(x) for x in (q0, v0, tau)], jax.jit(jax.vmap(one))
     return lambda: jax.block_until_ready(run(*arrays))
 
 
@@ -138,7 +133,7 @@ def start_frax(name: str, options, q0, v0, tau, steps: int):
 
         return lax.scan(advance, (q, v), length=steps)[0]
 
-    return batched(name, one, q0, v0, tau)
+    return batched(one, q0, v0, tau)
 
 
 def start_mjx(name: str, options, q0, v0, tau, steps: int):
@@ -164,7 +159,7 @@ def start_mjx(name: str, options, q0, v0, tau, steps: int):
         data = lax.scan(lambda d, _: (mjx.step(device_model, d), None), data, length=steps)[0]
         return data.qpos, data.qvel
 
-    return batched(name, one, q0, v0, tau)
+    return batched(one, q0, v0, tau)
 
 
 STARTS = {"jaxsoa": start_jaxsoa, "pinocchio": start_pinocchio, "frax": start_frax, "mjx": start_mjx}
@@ -176,7 +171,8 @@ def work(options: argparse.Namespace) -> None:
     name = options.worker
     rng = np.random.default_rng(SEED)
     joints = int(os.environ["JOINTS"])
-    q0, v0, tau = (rng.uniform(-1, 1, (options.batch, joints)) for _ in range(3))
+    part = slice(*map(int, options.part.split(":")))
+    q0, v0, tau = (rng.uniform(-1, 1, (options.batch, joints))[part] for _ in range(3))
     run = STARTS[name.split("-")[0]](name, options, q0, v0, tau, steps_of(name, options))
     for line in sys.stdin:
         began = time.perf_counter()
@@ -191,51 +187,61 @@ def work(options: argparse.Namespace) -> None:
 
 
 class Worker:
+    """A contender in one process, or in several that share the robots."""
+
     def __init__(self, name: str, options: argparse.Namespace, joints: int, steps: int | None = None):
         self.name, self.steps, self.remark = name, steps or steps_of(name, options), ""
         environment = {**os.environ, "JAX_ENABLE_X64": "1", "JAX_PLATFORMS": "cpu", "JOINTS": str(joints)}
         environment.pop("XLA_FLAGS", None)  # each contender runs with its own and nothing else
-        flags = [FRAX_FLAGS] if name.startswith("frax") else []
         if name.startswith("frax"):
-            environment["OPENBLAS_NUM_THREADS"] = "1"
-        if name.endswith("devices") and not name.startswith("jaxsoa"):
-            flags.append(f"--xla_force_host_platform_device_count={CORES}")
-        if flags:
-            environment["XLA_FLAGS"] = " ".join(flags)
+            environment.update(XLA_FLAGS=FRAX_FLAGS, OPENBLAS_NUM_THREADS="1")
         line = [sys.executable, __file__, "--worker", name, "--batch", options.batch, "--urdf", options.urdf]
         line += ["--steps", self.steps, "--mjx-steps", options.mjx_steps]
-        self.words = tempfile.TemporaryFile("w+")
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": self.words, "text": True}
-        self.process = subprocess.Popen([str(x) for x in line], env=environment, **pipes)
+        count = CORES if name.endswith("processes") else 1
+        edges = [options.batch * k // count for k in range(count + 1)]
+        self.words = [tempfile.TemporaryFile("w+") for _ in range(count)]
+        self.processes = [
+            subprocess.Popen(
+                [str(x) for x in (*line, "--part", f"{first}:{last}")],
+                env=environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=words,
+                text=True,
+            )
+            for first, last, words in zip(edges[:-1], edges[1:], self.words, strict=True)
+        ]
 
     def ask(self, request: str) -> float:
-        """Seconds of one run; RuntimeError with the worker's last words if it died."""
-        try:
-            self.process.stdin.write(request + "\n")
-            self.process.stdin.flush()
-            answer = self.process.stdout.readline().split(maxsplit=1)
-        except BrokenPipeError:
-            answer = []
-        if not answer:
-            self.process.wait()
-            self.words.seek(0)
-            words = self.words.read().strip().splitlines()
-            raise RuntimeError(words[-1] if words else "no answer")
-        self.remark = answer[1].strip() if len(answer) > 1 else ""
-        return float(answer[0])
+        """Seconds of one run, the slowest process counting; RuntimeError with the last words of one that died."""
+        for k, process in enumerate(self.processes):
+            process.stdin.write(f"{request}{k}\n")
+            process.stdin.flush()
+        seconds = 0.0
+        for process, words in zip(self.processes, self.words, strict=True):
+            answer = process.stdout.readline().split(maxsplit=1)
+            if not answer:
+                process.wait()
+                words.seek(0)
+                raise RuntimeError((words.read().strip().splitlines() or ["no answer"])[-1])
+            seconds = max(seconds, float(answer[0]))
+            self.remark = answer[1].strip() if len(answer) > 1 else ""
+        return seconds
+
+    def answer(self, file: Path) -> np.ndarray:
+        return np.concatenate([np.load(f"{file}{k}.npy") for k in range(len(self.processes))])
 
     def stop(self) -> None:
-        self.process.stdin.close()
-        self.process.kill()
-        self.process.wait()
-        self.words.close()
+        for process in self.processes:
+            process.kill()
+            process.wait()
 
 
 def end_states(name: str, options, joints: int, folder: Path, steps: int | None = None) -> tuple[Worker, np.ndarray]:
-    worker, file = Worker(name, options, joints, steps), folder / f"{name}-{steps}.npy"
+    worker, file = Worker(name, options, joints, steps), folder / f"{name}-{steps}-"
     seconds = worker.ask(f"check {file}")
     print(f"{NAMES[name]:26s} first run of {worker.steps} steps, with compilation, {seconds:.1f} s", flush=True)
-    return worker, np.load(file)
+    return worker, worker.answer(file)
 
 
 def main() -> None:
