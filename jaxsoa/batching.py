@@ -33,6 +33,24 @@ def staged(tree: Any) -> Any:
     return jax.lax.optimization_barrier(jax.tree.map(row_major, tree))
 
 
+def stored(tree: Any) -> Any:
+    """The end of a stage of one evaluation: what follows reads these arrays instead of computing them again.
+
+    XLA's CPU compiler fuses through its own optimization barriers, and then computes a row anew for every pair that it
+    enters; it does not fuse through a concatenation. So arrays of equal shape are stacked, and read from the stack.
+    """
+    leaves, structure = jax.tree.flatten(tree)
+    groups: dict[tuple, list[int]] = {}
+    for number, leaf in enumerate(leaves):
+        groups.setdefault((leaf.shape, leaf.dtype), []).append(number)
+    for numbers in groups.values():
+        # The barrier keeps the algebra simplifier, which runs first, from seeing through the stack.
+        stack = jax.lax.optimization_barrier(jnp.stack([leaves[i] for i in numbers]))
+        for number, leaf in zip(numbers, stack, strict=True):
+            leaves[number] = leaf
+    return jax.tree.unflatten(structure, leaves)
+
+
 def batch_last(x: Array, batched: bool) -> Array:
     """An argument of a batched call with its batch axis at the end (of length one if it has none)."""
     return row_major(jnp.moveaxis(x, 0, -1)) if batched else jnp.expand_dims(x, -1)
@@ -56,11 +74,12 @@ def chunk_size(nv: int) -> int | None:
     return 256 if nv <= 12 else 128 if nv <= 24 else 64
 
 
-def either_way(function: Callable, *, linear: bool = False) -> Callable:
+def either_way(function: Callable, *, linear: bool = False, dense: bool = False) -> Callable:
     """`function(robot, ..., split=)` as one evaluation, packed; under `jax.vmap` in components, batch last, chunked.
 
     The result cannot be differentiated; it is for use inside derivative rules. With `linear`, the last argument holds
     tangents; where the batch is in those alone (columns of a Jacobian), what the rest gives is computed only once.
+    With `dense`, the results are (nv, nv) matrices, which want smaller chunks.
     """
 
     @custom_vmap
@@ -79,9 +98,14 @@ def either_way(function: Callable, *, linear: bool = False) -> Callable:
             arguments = jax.tree.map(batch_last, arguments, in_batched)
             size = max(x.shape[-1] for x in jax.tree.leaves(arguments))
             outputs = function(*arguments, split=True)
+            if dense:
+                return batch_first(outputs)
             return jax.tree.map(lambda x: jnp.moveaxis(jnp.broadcast_to(x, (*x.shape[:-1], size)), -1, 0), outputs)
 
-        size = SWEEP_CHUNK if jax.default_backend() == "cpu" and multi_output_fusion() else None
+        if dense:
+            size = chunk_size(arguments[0].nv)
+        else:
+            size = SWEEP_CHUNK if jax.default_backend() == "cpu" and multi_output_fusion() else None
         outputs = in_chunks(run, size, axis_size, in_batched, arguments)
         return outputs, jax.tree.map(lambda _: True, outputs)
 

@@ -191,12 +191,14 @@ def sweep_motion(robot: Multibody, motion: JointMotion, split: bool = False) -> 
 
     velocity = (motion.velocity_angular, motion.velocity_linear, motion.bias_angular, motion.bias_linear)
     xs = (motion.rotation, motion.position, *velocity)
-    zero, base_R = base_vector(jnp.zeros_like(robot.base_position), xs, split), robot.base_rotation
-    if split:
-        base_R = tuple(base_vector(row, xs, split) for row in base_R)
-    else:
-        base_R = base_R.astype(zero.dtype)
+    base_R, zero = base_pose(robot, xs, split)
     return scatter(robot.topology.link_plan, step, (base_R, zero, zero, zero), xs)
+
+
+def base_pose(robot: Multibody, xs, split: bool) -> tuple[Any, Any]:
+    """Rotation of the base and its position from itself, zero, in the form that a sweep over `xs` carries."""
+    zero, R = base_vector(jnp.zeros_like(robot.base_position), xs, split), robot.base_rotation
+    return tuple(base_vector(row, xs, split) for row in R) if split else R.astype(zero.dtype), zero
 
 
 def base_vector(x: Array, xs, split: bool) -> Any:
@@ -226,16 +228,21 @@ def spatial_rows(w, v) -> Array:
     return jnp.concatenate([w, jnp.zeros_like(w) if v is None else ops.join_vector(v)], axis=1)
 
 
-def kinematics(robot: Multibody, q: Array) -> Kinematics:
-    """Poses by one outward sweep."""
-    motion = joint_motion(robot, q)
+def sweep_poses(robot: Multibody, motion: JointMotion, split: bool = False) -> tuple[Any, Any, Any]:
+    """(rotation, position from the base's origin, offset) of every link by one outward sweep, as `motion` has it."""
 
     def step(parent, x):
         R, p, offset = pose_step(*parent, *x)
         return (R, p), (R, p, offset)
 
-    base = (_as(robot.base_rotation, motion.rotation), jnp.zeros(3, motion.rotation.dtype))
-    R, p, offset = scatter(robot.topology.link_plan, step, base, (motion.rotation, motion.position))
+    xs = (motion.rotation, motion.position)
+    return scatter(robot.topology.link_plan, step, base_pose(robot, xs, split), xs)
+
+
+def kinematics(robot: Multibody, q: Array) -> Kinematics:
+    """Poses by one outward sweep."""
+    motion = joint_motion(robot, q)
+    R, p, offset = sweep_poses(robot, motion)
     return Kinematics(R, p, offset, spatial_rows(*world_axes(robot, R, motion)))
 
 
@@ -248,14 +255,12 @@ def moving_kinematics(robot: Multibody, q: Array, v: Array) -> tuple[Kinematics,
     return kin, Velocities(link.angular, link.linear, link.bias_angular, link.bias_linear)
 
 
-def _as(x: Array, like: Array) -> Array:
-    return x.astype(jnp.result_type(x, like))
-
-
-def link_inertias(robot: Multibody, R: Array) -> RigidInertia:
+def link_inertias(robot: Multibody, R: Any, split: bool = False) -> RigidInertia:
     """Every link's inertia about its own origin in world axes."""
-    inertia = (robot.inertia + jnp.swapaxes(robot.inertia, -1, -2)) / 2
-    return jax.vmap(rigid_inertia)(R, robot.mass, robot.com, inertia)
+    inertia, com = (robot.inertia + jnp.swapaxes(robot.inertia, 1, 2)) / 2, robot.com
+    if split:
+        inertia, com = ops.split_matrix(inertia), ops.split_vector(com)
+    return jax.vmap(rigid_inertia)(R, robot.mass, com, inertia)
 
 
 def joint_rates(robot: Multibody, axes: Array, x: Array) -> Float[Array, "n 6"]:

@@ -5,13 +5,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Shaped
 
+from jaxsoa.batching import either_way, staged, stored
 from jaxsoa.dynamics.articulated import (
     ArticulatedBody,
     Factors,
@@ -23,38 +25,90 @@ from jaxsoa.dynamics.articulated import (
     unwhiten,
     whiten,
 )
-from jaxsoa.dynamics.inverse import composite_inertias
-from jaxsoa.dynamics.kinematics import Kinematics, kinematics, link_inertias
+from jaxsoa.dynamics.kinematics import (
+    Kinematics,
+    base_vector,
+    joint_motion,
+    kinematics,
+    link_inertias,
+    sweep_poses,
+    world_axes,
+)
 from jaxsoa.dynamics.motion import differentiable_solve, mass_times as _mass_times
 from jaxsoa.indexing import take_rows
 from jaxsoa.model.multibody import Multibody, as_float
 from jaxsoa.spatial import ops
+from jaxsoa.spatial.inertia import RigidInertia
 from jaxsoa.sweeps import gather, scatter
 
 
-def dense_mass_matrix(robot: Multibody, q: Array) -> Float[Array, "nv nv"]:
-    """`mass_matrix` of checked arguments.
+def composite_bodies(robot: Multibody, bodies: RigidInertia, offset: Any, split: bool) -> RigidInertia:
+    """R(k): everything outboard of joint k as one rigid body about the link's origin (DARTS 4), by one inward sweep."""
+
+    def compact(body: RigidInertia) -> tuple:
+        return ops.upper(body.rotation), body.first_moment, body.mass
+
+    def step(children, x):
+        J, first_moment, mass = children
+        body, offset = x
+        total = RigidInertia(ops.symmetric(J), first_moment, mass).plus(body)
+        return compact(total.shifted(offset)), total
+
+    zero = base_vector(jnp.zeros_like(robot.gravity), (bodies, offset), split)
+    matrix = (zero, zero, zero) if split else jnp.zeros((3, 3), zero.dtype)
+    return gather(robot.topology.link_plan, step, compact(RigidInertia(matrix, zero, zero[0])), (bodies, offset))[1]
+
+
+def _composite_mass_matrix(robot: Multibody, q: Array, split: bool) -> Array:
+    """(nv, nv), packed or (`split`) in components with a batch trailing.
 
     With R(k) the composite inertia, the column of degree j is H phi R H*: the force R(j) H*(j) carried from link j's
     origin to every link inboard. Both origins are known, so it is carried there directly: one sweep for R and then
     O(N^2) independent products.
     """
     topology = robot.topology
-    kin = kinematics(robot, q)
-    R = composite_inertias(robot, kin, link_inertias(robot, kin.rotation))
-    R = R if topology.single_dof else jax.tree.map(lambda x: take_rows(x, topology.dof_link), R)
-    forces = jax.vmap(lambda R, h: jnp.concatenate(R.times(h[:3], h[3:])))(R, kin.axes)
-    position = kin.position if topology.single_dof else take_rows(kin.position, topology.dof_link)
+    motion = joint_motion(robot, q, None, split)
+    rotation, position, offset = sweep_poses(robot, motion, split)
+    h_w, h_v = world_axes(robot, rotation, motion)
+    R = composite_bodies(robot, link_inertias(robot, rotation, split), offset, split)
+    if not topology.single_dof:
+        R, position = jax.tree.map(lambda x: take_rows(x, topology.dof_link), (R, position))
+    moment, force = jax.vmap(RigidInertia.times)(R, h_w, h_v)
+    # From here on in components. The compiler must not compute these again for each of the pairs they enter.
+    rows = (h_w, h_v, position, moment, force)
+    if not split:
+        rows = tuple(None if x is None else ops.split_vector(x) for x in rows)
+    h_w, h_v, position, moment, force = (staged if split else stored)(rows)
 
-    def entry(h, p_inboard, force, p_outboard):
-        moment = force[:3] + ops.cross(p_outboard - p_inboard, force[3:])
-        return ops.dot(h[:3], moment) + ops.dot(h[3:], force[3:])
+    def outboard(x):
+        return tuple(component[:, None] for component in x)
 
-    column = jax.vmap(entry, in_axes=(0, 0, None, None))
-    lower = jax.vmap(column, in_axes=(None, None, 0, 0))(kin.axes, position, forces, position)  # [outboard, inboard]
-    support = topology.dof_support
-    related = jnp.where(support, lower, jnp.where(support.T, lower.T, 0))
-    return related + jnp.diag(robot.armature)
+    def inboard(x):
+        return tuple(component[None] for component in x)
+
+    arm = ops.add(outboard(position), ops.negative(inboard(position)))
+    lower = ops.dot(inboard(h_w), ops.add(outboard(moment), ops.cross(arm, outboard(force))))
+    if h_v is not None:
+        lower = lower + ops.dot(inboard(h_v), outboard(force))
+    tail = (1,) * (lower.ndim - 2)
+    support = topology.dof_support.reshape(robot.nv, robot.nv, *tail)
+    diagonal = np.eye(robot.nv, dtype=bool).reshape(support.shape)
+    upper = jnp.where(jnp.swapaxes(support, 0, 1), jnp.swapaxes(lower, 0, 1), 0)
+    return jnp.where(support, lower, upper) + jnp.where(diagonal, robot.armature[:, None], 0)
+
+
+_mass_either_way = either_way(_composite_mass_matrix, dense=True)
+
+
+@jax.custom_jvp
+def dense_mass_matrix(robot: Multibody, q: Array) -> Float[Array, "nv nv"]:
+    """`mass_matrix` of checked arguments."""
+    return _mass_either_way(robot, q)
+
+
+@dense_mass_matrix.defjvp
+def _dense_mass_matrix_jvp(primals, tangents):
+    return jax.jvp(partial(_composite_mass_matrix, split=False), primals, tangents)
 
 
 def mass_matrix(robot: Multibody, q: Shaped[Array, " nq"]) -> Float[Array, "nv nv"]:

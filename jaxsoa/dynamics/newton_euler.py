@@ -13,11 +13,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from jaxsoa.dynamics.kinematics import base_vector, joint_motion, sweep_motion, world_axes
+from jaxsoa.dynamics.kinematics import base_vector, joint_motion, link_inertias, sweep_motion, world_axes
 from jaxsoa.indexing import take_rows
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.spatial import ops
-from jaxsoa.spatial.inertia import RigidInertia, rigid_inertia
+from jaxsoa.spatial.inertia import RigidInertia
 from jaxsoa.sweeps import gather, scatter
 
 
@@ -35,11 +35,7 @@ def moving_bodies(robot: Multibody, q: Array, v: Array, split: bool) -> Bodies:
     """Poses, velocities and inertias in world axes, at each link's own origin, by one outward sweep."""
     motion = joint_motion(robot, q, v, split)
     link = sweep_motion(robot, motion, split)
-    inertia = (robot.inertia + jnp.swapaxes(robot.inertia, 1, 2)) / 2
-    com = robot.com
-    if split:
-        com, inertia = ops.split_vector(com), ops.split_matrix(inertia)
-    inertias = jax.vmap(rigid_inertia)(link.rotation, robot.mass, com, inertia)
+    inertias = link_inertias(robot, link.rotation, split)
     axes = world_axes(robot, link.rotation, motion)
     return Bodies(link.offset, axes, link.angular, (link.bias_angular, link.bias_linear), inertias)
 

@@ -46,18 +46,7 @@ class Rigid(NamedTuple):
 
     def shifted(self, r: Vector) -> Rigid:
         """phi M phi*: about the point from which the present one lies at r."""
-        s = ops.add(self.moment, ops.scale(self.mass / 2, r))
-        d = 2 * ops.dot(r, s)
-        xx, xy, xz, yy, yz, zz = self.inertia
-        inertia = (
-            xx + d - 2 * s[0] * r[0],
-            xy - s[0] * r[1] - s[1] * r[0],
-            xz - s[0] * r[2] - s[2] * r[0],
-            yy + d - 2 * s[1] * r[1],
-            yz - s[1] * r[2] - s[2] * r[1],
-            zz + d - 2 * s[2] * r[2],
-        )
-        return Rigid(self.mass, ops.add(self.moment, ops.scale(self.mass, r)), inertia)
+        return Rigid.of(self.full().shifted(r))
 
 
 class Ring(NamedTuple):

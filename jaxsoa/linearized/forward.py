@@ -21,7 +21,7 @@ import numpy as np
 from jax.custom_batching import custom_vmap
 from jaxtyping import Array, Float, Shaped
 
-from jaxsoa.batching import batch_first, batch_last, chunk_size, in_chunks, staged
+from jaxsoa.batching import batch_first, batch_last, chunk_size, in_chunks, staged, stored
 from jaxsoa.dynamics.articulated import on_first, on_last, riccati_step, updated
 from jaxsoa.dynamics.inverse import dissipation
 from jaxsoa.dynamics.mass import mass_matrix_inverse, solve_mass_matrix
@@ -133,7 +133,7 @@ def _whitening(robot: Multibody, moving: Moving, gain: Spatial) -> Array:
     return paths.matrix(gather(paths.plan, step, (zero, zero), (unit, *xs))[1])
 
 
-def _dense(robot: Multibody, q, v, tau, f_ext, stage=_same, to_front=_same) -> LinearizedForwardDynamics:
+def _dense(robot: Multibody, q, v, tau, f_ext, stage, to_front) -> LinearizedForwardDynamics:
     """All in one go, for robots up to `DENSE_UP_TO`; `to_front` brings a trailing batch axis to the front."""
     state, gain, pivot_inverse = stage(_forward_sweeps(robot, q, v, tau, f_ext))
     wrt_q, wrt_v, _ = inverse_model(robot, state, v, stage)
@@ -146,7 +146,7 @@ def _dense(robot: Multibody, q, v, tau, f_ext, stage=_same, to_front=_same) -> L
 
 @custom_vmap
 def _dense_either_way(robot, q, v, tau, f_ext):
-    return _dense(robot, q, v, tau, f_ext)
+    return _dense(robot, q, v, tau, f_ext, stage=stored, to_front=_same)
 
 
 @_dense_either_way.def_vmap

@@ -22,7 +22,7 @@ import numpy as np
 from jax.custom_batching import custom_vmap
 from jaxtyping import Array, Float, Shaped
 
-from jaxsoa.batching import batch_first, batch_last, chunk_size, in_chunks, staged
+from jaxsoa.batching import batch_first, batch_last, chunk_size, in_chunks, staged, stored
 from jaxsoa.linearized import spatial_components as sc
 from jaxsoa.linearized.rates import axis_support, dof_links
 from jaxsoa.linearized.state import MotionState, dof_positions, motion_state
@@ -50,7 +50,7 @@ def products(left: list, right: list) -> Array:
     return sum(terms[1:], terms[0])
 
 
-def inverse_model(robot: Multibody, state: MotionState, v: Array, stage=lambda x: x) -> LinearizedInverseDynamics:
+def inverse_model(robot: Multibody, state: MotionState, v: Array, stage) -> LinearizedInverseDynamics:
     """The three matrices from a motion and its composites (lemma 3.2); a batch trails.
 
     `stage` keeps the compiler from computing the rows again for every product they enter.
@@ -96,7 +96,7 @@ def inverse_model(robot: Multibody, state: MotionState, v: Array, stage=lambda x
 
 def inverse_model_raw(robot: Multibody, q: Array, v: Array, a: Array, f_ext: Array | None):
     """`linearize_inverse_dynamics` of checked arguments, differentiable by plain JAX; a batch may trail."""
-    return inverse_model(robot, motion_state(robot, q, v, a, f_ext), v)
+    return inverse_model(robot, motion_state(robot, q, v, a, f_ext), v, stored)
 
 
 @custom_vmap

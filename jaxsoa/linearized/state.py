@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from jaxsoa.dynamics.kinematics import base_vector, joint_motion, sweep_motion, world_axes
+from jaxsoa.dynamics.kinematics import base_vector, joint_motion, link_inertias, sweep_motion, world_axes
 from jaxsoa.dynamics.newton_euler import link_sums
 from jaxsoa.linearized import spatial_components as sc
 from jaxsoa.linearized.composite import Composite, Rigid, force_ring, gyroscopic_ring
@@ -16,7 +16,6 @@ from jaxsoa.linearized.rates import AxisRates, axis_rates, dof_links
 from jaxsoa.linearized.spatial_components import Spatial, Vector
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.spatial import ops
-from jaxsoa.spatial.inertia import rigid_inertia
 from jaxsoa.sweeps import gather, scatter
 
 
@@ -45,10 +44,7 @@ def moving_state(robot: Multibody, q: Array, v: Array) -> Moving:
     """One outward sweep."""
     motion = joint_motion(robot, q, v, split=True)
     link = sweep_motion(robot, motion, split=True)
-    inertia = (robot.inertia + jnp.swapaxes(robot.inertia, 1, 2)) / 2
-    bodies = jax.vmap(rigid_inertia)(
-        link.rotation, robot.mass, ops.split_vector(robot.com), ops.split_matrix(inertia)
-    )
+    bodies = link_inertias(robot, link.rotation, split=True)
     axis = world_axes(robot, link.rotation, motion)
     velocity, bias = (link.angular, link.linear), (link.bias_angular, link.bias_linear)
     return Moving(link.position, link.offset, axis, velocity, bias, Rigid.of(bodies))

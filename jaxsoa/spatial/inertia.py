@@ -84,11 +84,27 @@ class RigidInertia(NamedTuple):
             self.rotation, ops.skew(self.first_moment), ops.identity_times(self.mass, self.first_moment)
         )
 
-    def times(self, w: Vector, v: Vector) -> tuple[Vector, Vector]:
-        """Inertia times a motion vector: (J w + m c x v, m v - m c x w)."""
+    def times(self, w: Vector, v: Vector | None) -> tuple[Vector, Vector]:
+        """Inertia times a motion vector: (J w + m c x v, m v - m c x w); v may be None for zero."""
+        if v is None:
+            return ops.matvec(self.rotation, w), ops.cross(w, self.first_moment)
         moment = ops.add(ops.matvec(self.rotation, w), ops.cross(self.first_moment, v))
         force = ops.add(ops.scale(self.mass, v), ops.cross(w, self.first_moment))
         return moment, force
+
+    def plus(self, other: RigidInertia) -> RigidInertia:
+        return RigidInertia(*(ops.add(a, b) for a, b in zip(self, other, strict=True)))
+
+    def shifted(self, r: Vector) -> RigidInertia:
+        """phi M phi*: about the point from which the present one lies at r."""
+        s = ops.add(self.first_moment, ops.scale(self.mass / 2, r))
+        J = ops.add(
+            self.rotation,
+            ops.identity_times(2 * ops.dot(r, s), r),
+            ops.negative(ops.outer(s, r)),
+            ops.negative(ops.outer(r, s)),
+        )
+        return RigidInertia(J, ops.add(self.first_moment, ops.scale(self.mass, r)), self.mass)
 
     def gyroscopic(self, w: Vector) -> tuple[Vector, Vector]:
         """The bias force b(k) for inertial-frame accelerations: (w x J w, w x (w x m c)) (JPL 88-11, 2.31)."""
