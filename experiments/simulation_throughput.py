@@ -12,7 +12,8 @@ is timed, then they take turns and the minimum of the repetitions counts. Conten
 - frax: its dynamics in a `lax.scan` under `jax.vmap`, with the flags of its README (they keep XLA to one thread); the
   same in one process per core, each with its share of the robots (devices of one process wait for each other forever in
   the solves of some jaxlib versions);
-- MJX: `mjx.step` likewise, contacts, limits and constraints switched off, over fewer steps (--mjx-steps): it is slow.
+- MJX, where asked for with --only: `mjx.step` likewise, contacts, limits and constraints switched off, over fewer steps
+  (--mjx-steps): it takes minutes.
 
 Peers that are not installed are left out, and said so.
 """
@@ -42,6 +43,7 @@ NAMES = {
     "frax-processes": f"frax, {CORES} processes",
     "mjx": "MJX, vmap",
 }
+QUICK = [name for name in NAMES if name != "mjx"]
 
 
 def parse() -> argparse.Namespace:
@@ -51,7 +53,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--mjx-steps", type=int, default=50)
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--urdf", help="a fixed-base arm with revolute joints; frax's iiwa14 unless given")
-    parser.add_argument("--only", nargs="*", choices=list(NAMES), default=list(NAMES), help="these contenders")
+    parser.add_argument("--only", nargs="*", choices=list(NAMES), default=QUICK, help="these contenders (all but mjx)")
     parser.add_argument("--worker", choices=list(NAMES), help=argparse.SUPPRESS)
     parser.add_argument("--part", help=argparse.SUPPRESS)
     return parser.parse_args()
