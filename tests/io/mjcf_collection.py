@@ -24,13 +24,17 @@ PACKAGES = ("dm_control", "gymnasium", "mujoco")
 
 
 def mjcf_files() -> dict[str, Path]:
-    """Every XML file of the three packages that is installed, by its path inside its package."""
+    """Every XML file of the three packages that is installed, by its path inside its package.
+
+    Not those of mujoco-mjx, which installs itself into mujoco's folder: among its test data are a model with four
+    slides in space, singular, and a ball 3e-9 m off its body's origin, which MuJoCo takes for centred.
+    """
     files = {}
     for package in PACKAGES:
         found = importlib.util.find_spec(package)
         for root in found.submodule_search_locations if found and found.submodule_search_locations else ():
             files |= {f"{package}/{p.relative_to(root).as_posix()}": p for p in sorted(Path(root).rglob("*.xml"))}
-    return files
+    return {name: path for name, path in files.items() if not name.startswith("mujoco/mjx/")}
 
 
 MJCF_FILES = mjcf_files()
@@ -40,6 +44,12 @@ def load_quietly(path: Path) -> soa.Multibody:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", soa.ModelWarning)
         return soa.load_mjcf(path)
+
+
+def compile_quietly(path: Path) -> mujoco.MjModel:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", soa.ModelWarning)
+        return compile_mjcf(path)[0]
 
 
 def smooth(model: mujoco.MjModel) -> mujoco.MjModel:
@@ -78,7 +88,7 @@ class Forest:
         self.robots: dict[str, soa.Multibody] = {}
         descriptions = {}
         for name, path in paths.items():
-            model = smooth(compile_mjcf(path)[0])
+            model = smooth(compile_quietly(path))
             model.opt.gravity[:] = gravity
             self.models[name], self.robots[name] = model, load_quietly(path)
             descriptions[name] = describe_mjcf(model, name)
