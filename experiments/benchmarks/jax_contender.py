@@ -69,7 +69,7 @@ class JaxContender:
             return jax.block_until_ready(compiled(*arguments))
 
         def answer() -> np.ndarray:
-            result = jax.tree.map(lambda x: np.asarray(x)[None] if single else np.asarray(x[:CHECKED]), run())
+            result = jax.tree.map(lambda x: np.asarray(x)[None] if single else np.asarray(x)[:CHECKED], run())
             return joint_part(case["operation"], result, base_q, base_v, case["joints"], robot.joints)
 
         record = {"compile_seconds": done - start, "trace_seconds": traced - start, **_memory(compiled)}
