@@ -124,17 +124,24 @@ def linked(tree: Any, to: Any = None) -> Any:
     return jax.tree.map(lambda x: x + linear_zeros((), x.dtype, (tree, to)), tree)
 
 
-def linear_map(reference: Callable, apply: Callable, transpose: Callable, x: Any) -> Any:
+def tied(tree: Any, on: Any) -> Any:
+    """The same values, each leaf a function of every leaf of `on`: where JAX transposes the derivative of a linear
+    solve by what the equations depend on, no part of it may be a constant zero either."""
+    finite = jax.tree.map(lambda x: jnp.where(jnp.isfinite(x), x, 0), on)  # joint limits may be infinite
+    return jax.tree.map(lambda x: x * (1 + linear_zeros((), x.dtype, finite)), tree)
+
+
+def linear_map(reference: Callable, apply: Callable, transpose: Callable, x: Any, on: Any) -> Any:
     """L x, by `apply` in forward mode and `transpose` in reverse mode, neither of which is ever differentiated.
 
-    Derivatives by whatever L itself depends on are those of `reference`, the same map in plain JAX. L x is the
+    Derivatives by what L itself depends on, `on`, are those of `reference`, the same map in plain JAX. L x is the
     solution of y - L x = 0 beside x = x, and a linear solve may bring its own solvers for both directions.
     """
     x = linked(x)
     y = jax.tree.map(lambda s: linear_zeros(s.shape, s.dtype, x), jax.eval_shape(reference, x))
 
     def matvec(xy):
-        x, y = xy
+        x, y = tied(xy, on)
         product = reference(x)
         return linked(x, product), jax.tree.map(jnp.subtract, y, product)
 

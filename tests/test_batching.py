@@ -71,7 +71,7 @@ def test_a_linear_map_uses_its_own_code_and_differentiates_the_reference():
     x = jnp.arange(3.0)
 
     def mapped(scale, x):
-        return linear_map(lambda x: scale * x, lambda x: 3 * x, lambda y: 3 * y, x)
+        return linear_map(lambda x: scale * x, lambda x: 3 * x, lambda y: 3 * y, x, scale)
 
     np.testing.assert_array_equal(mapped(scale, x), 3 * x)
     np.testing.assert_array_equal(jax.grad(lambda x: jnp.sum(mapped(scale, x)))(x), jnp.full(3, 3.0))

@@ -21,7 +21,7 @@ from jax import lax
 from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array
 
-from jaxsoa.batching import either_way, linear_map, linked
+from jaxsoa.batching import either_way, linear_map, linked, tied
 from jaxsoa.dynamics.articulated import DofTree, Factors, free_only, on_first, solve_in_components, solve_with_factors
 from jaxsoa.dynamics.kinematics import spatial_rows
 from jaxsoa.dynamics.newton_euler import Bodies, moving_bodies, power_of, torque_of
@@ -138,6 +138,7 @@ def perturbed_torque(varying: Varying, a: Array, d_a: Array) -> Array:
         lambda x: forward(robot, rest, a, x),
         lambda y: reverse(robot, rest, a, y),
         (varying.rates, d_a),
+        (state, a),
     )
 
 
@@ -153,7 +154,7 @@ def perturbed_motion(
     which, state = varying.which, varying.state
 
     def matvec(x):
-        rates, d_given, y = x
+        rates, d_given, y = tied(x, (state, a))
         if prescribed is None:
             needed = _torque_rate(which, state, a, rates, y)
             return *linked((rates, d_given), needed), needed
