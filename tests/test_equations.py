@@ -128,11 +128,11 @@ def public(module) -> dict[str, object]:
     }
 
 
-MODULES = (soa, soa.closed_chain, soa.convert, soa.models, soa.viz)
+MODULES = (soa, soa.closed_chain, soa.convert, soa.identify, soa.models, soa.optimize, soa.simulate, soa.viz)
 PUBLIC = {name: thing for module in MODULES for name, thing in public(module).items()}
 #: How a shape looks in an annotation, and in a text: (n, 3), (nv,), (6m, 6m).
 SHAPED = re.compile(r"\b(?:Float|Shaped|Bool|Int|Inexact)\[")
-SHAPE = re.compile(r"\(\s*[\w\s+*]+(?:,\s*[\w\s+*]*)+\)")
+SHAPE = re.compile(r"\(\s*[\w\s+*]+(?:,\s*[\w\s+*.]*)+\)")
 
 
 @pytest.mark.parametrize("name", PUBLIC)

@@ -110,7 +110,8 @@ def prepare(
     delay: float = 0.0,
     filtered_friction: bool = False,
 ) -> TorqueData:
-    """Torque samples from a log of positions and torques of joints whose coordinates add (no quaternions).
+    """Torque samples from a log of time (n,), positions q (n, nv) and torques tau (n, nv) of joints whose coordinates
+    add (no quaternions).
 
     Resampled to `rate`, filtered at `cutoff` (Hz), differentiated, decimated to about `output_rate`, and cut by `trim`
     seconds at both ends (default 2.5 / cutoff), where filtering has to guess. `delay` (s) is how much later than the

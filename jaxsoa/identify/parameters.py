@@ -304,6 +304,7 @@ class Parameters:
 
     @property
     def size(self) -> int:
+        """How many numbers are free."""
         return sum(int(mask.sum()) for mask in self.masks.values())
 
     @property

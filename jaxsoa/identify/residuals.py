@@ -225,6 +225,7 @@ def residual_rms(
     residual: Residual | None = None,
     integrator: str = "semi_implicit_euler",
 ) -> np.ndarray:
-    """How well a model explains data it may never have seen: per joint (torques), or positions then velocities."""
+    """How well a model explains data it may never have seen: RMS (nv,) of the torques,
+    or (2 nv,) of positions, then velocities."""
     candidate = _unmoved(robot) if offset is None else Candidate(robot, robot.check_v(offset, "offset"))
     return rms(candidate, problem(robot, data, residual=residual, integrator=integrator))

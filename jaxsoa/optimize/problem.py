@@ -137,6 +137,7 @@ class Problem(eqx.Module):
         return self.clip(controls)
 
     def clip(self, control: Array) -> Array:
+        """Controls (..., m) brought within the limits, if there are any."""
         limits = self.limits_as(control.dtype)
         return control if limits is None else jnp.clip(control, *limits)
 

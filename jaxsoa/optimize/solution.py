@@ -56,7 +56,10 @@ def simulate_controls(
 
 
 def follow(problem: Problem, start: Any, plan: Solution, feedforward: Array | None = None) -> tuple[Any, Array]:
-    """States and controls when the plan's feedback (and a correction of its controls) steers from `start`."""
+    """States (horizon + 1, ...) and controls (horizon, nu) when the plan's feedback steers from `start`.
+
+    `feedforward` (horizon, nu) corrects the plan's controls.
+    """
     dynamics = problem.dynamics
 
     def advance(state, x):

@@ -79,6 +79,7 @@ class Sampled(eqx.Module):
     every: int = eqx.field(static=True)
 
     def initial(self, q: Array, v: Array) -> tuple[Array, Array]:
+        """No step taken, no torque (nv,) held."""
         return jnp.zeros((), jnp.int32), jnp.zeros_like(v)
 
     def __call__(self, time, q, v, memory, dt):
@@ -132,6 +133,7 @@ class Lag(eqx.Module):
     time_constant: PerJoint
 
     def initial(self, q: Array, v: Array) -> Array:
+        """No torque (nv,)."""
         return jnp.zeros_like(v)
 
     def __call__(self, command: Array, q: Array, v: Array, memory: Array, dt) -> tuple[Array, Array]:

@@ -21,6 +21,7 @@ class ProgressBar:
         self.done, self.began, self.lock = 0, time.monotonic(), threading.Lock()
 
     def update(self, done) -> None:
+        """Show that `done` of the total are done."""
         done = int(done)
         with self.lock:
             if done < self.done and self.done == self.total:
