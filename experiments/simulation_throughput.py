@@ -10,8 +10,8 @@ is timed, then they take turns and the minimum of the repetitions counts. Conten
 - Pinocchio: per step one C++ loop over the batch (`abaInParallel`, one thread and one per core); positions and
   velocities are moved by NumPy, whose share is printed;
 - frax: its dynamics in a `lax.scan` under `jax.vmap`, with the flags of its README (they keep XLA to one thread); the
-  same in one process per core, each with its share of the robots (devices of one process wait for each other forever in
-  the solves of some jaxlib versions);
+  same in one process per core, each with its share of the robots (over two devices of one process its first run
+  did not end within minutes);
 - MJX, where asked for with --only: `mjx.step` likewise, contacts, limits and constraints switched off, over fewer steps
   (--mjx-steps): it takes minutes.
 

@@ -6,14 +6,16 @@ Gravity enters as an upward acceleration of the base.
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Shaped
 
 from jaxsoa.batching import either_way, linear_zeros
 from jaxsoa.dynamics.kinematics import (
-    Kinematics,
     accelerations,
+    base_vector,
     joint_rates,
     kinematics,
     link_inertias,
@@ -24,7 +26,7 @@ from jaxsoa.dynamics.tangents import Varying, is_zero, perturbed_torque
 from jaxsoa.indexing import take_rows
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.spatial import ops
-from jaxsoa.spatial.inertia import RigidInertia, SpatialInertia
+from jaxsoa.spatial.inertia import RigidInertia
 from jaxsoa.sweeps import gather
 
 
@@ -145,24 +147,28 @@ def link_forces(
 # --- composite bodies ---------------------------------------------------------------------------------------------
 
 
-def composite_inertias(robot: Multibody, kin: Kinematics, inertias: RigidInertia) -> SpatialInertia:
-    """R(k): inertia of everything outboard of joint k frozen into one body. R = E_phi R E_phi* + M (DARTS 4)."""
+def composite_bodies(robot: Multibody, bodies: RigidInertia, offset: Any, split: bool) -> RigidInertia:
+    """R(k): everything outboard of joint k as one rigid body about the link's origin (DARTS 4), by one inward sweep."""
+
+    def compact(body: RigidInertia) -> tuple:
+        return ops.upper(body.rotation), body.first_moment, body.mass
 
     def step(children, x):
+        J, first_moment, mass = children
         body, offset = x
-        R = children.plus_rigid_body(body)
-        return R.shifted(offset), R
+        total = RigidInertia(ops.symmetric(J), first_moment, mass).plus(body)
+        return compact(total.shifted(offset)), total
 
-    zero = jnp.zeros((3, 3), kin.rotation.dtype)
-    _, R = gather(robot.topology.link_plan, step, SpatialInertia(zero, zero, zero), (inertias, kin.offset))
-    return R
+    zero = base_vector(jnp.zeros_like(robot.gravity), (bodies, offset), split)
+    matrix = (zero, zero, zero) if split else jnp.zeros((3, 3), zero.dtype)
+    return gather(robot.topology.link_plan, step, compact(RigidInertia(matrix, zero, zero[0])), (bodies, offset))[1]
 
 
 def _composite_inverse_dynamics(robot: Multibody, q: Array, v: Array, a: Array, f_ext: Array | None) -> Array:
     """f = R alpha + y, y = phi [b + E_phi R (H* a + bias)] (DARTS unit 7, the form hybrid dynamics switches to)."""
     kin, vel = moving_kinematics(robot, q, v)
     inertias = link_inertias(robot, kin.rotation)
-    R = composite_inertias(robot, kin, inertias)
+    R = composite_bodies(robot, inertias, kin.offset, split=False)
     source = joint_rates(robot, kin.axes, a) + vel.bias
     alpha = accelerations(robot, kin.offset, source, base_acceleration(robot, source))
     own = jax.vmap(lambda R, s: jnp.concatenate(R.times(s[:3], s[3:])))

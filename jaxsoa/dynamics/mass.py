@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -25,9 +25,9 @@ from jaxsoa.dynamics.articulated import (
     unwhiten,
     whiten,
 )
+from jaxsoa.dynamics.inverse import composite_bodies
 from jaxsoa.dynamics.kinematics import (
     Kinematics,
-    base_vector,
     joint_motion,
     kinematics,
     link_inertias,
@@ -40,23 +40,6 @@ from jaxsoa.model.multibody import Multibody, as_float
 from jaxsoa.spatial import ops
 from jaxsoa.spatial.inertia import RigidInertia
 from jaxsoa.sweeps import gather, scatter
-
-
-def composite_bodies(robot: Multibody, bodies: RigidInertia, offset: Any, split: bool) -> RigidInertia:
-    """R(k): everything outboard of joint k as one rigid body about the link's origin (DARTS 4), by one inward sweep."""
-
-    def compact(body: RigidInertia) -> tuple:
-        return ops.upper(body.rotation), body.first_moment, body.mass
-
-    def step(children, x):
-        J, first_moment, mass = children
-        body, offset = x
-        total = RigidInertia(ops.symmetric(J), first_moment, mass).plus(body)
-        return compact(total.shifted(offset)), total
-
-    zero = base_vector(jnp.zeros_like(robot.gravity), (bodies, offset), split)
-    matrix = (zero, zero, zero) if split else jnp.zeros((3, 3), zero.dtype)
-    return gather(robot.topology.link_plan, step, compact(RigidInertia(matrix, zero, zero[0])), (bodies, offset))[1]
 
 
 def _composite_mass_matrix(robot: Multibody, q: Array, split: bool) -> Array:
