@@ -7,8 +7,8 @@ wants creep backwards into the sweeps, where it makes every access a strided one
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -17,7 +17,8 @@ from jax.custom_batching import custom_vmap
 from jax.experimental.layout import Layout, with_layout_constraint
 from jaxtyping import Array
 
-MULTI_OUTPUT_FUSION = "xla_cpu_use_multi_output_fusion"
+from jaxsoa.one_kernel import one_kernel
+from jaxsoa.xla_flags import multi_output_fusion
 
 SWEEP_CHUNK = 256
 """States to sweep at a time where the loops of a sweep are few: more leave the cache, fewer are lost in overhead."""
@@ -61,12 +62,6 @@ def batch_first(x: Any) -> Any:
     return staged(jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), staged(x)))
 
 
-def multi_output_fusion() -> bool:
-    """Whether XLA was asked (see `fast_cpu`) to compute several results in one loop. Without it, a sweep's step is
-    dozens of loops that compute shared terms again, and large batches are worth more than a warm cache."""
-    return f"{MULTI_OUTPUT_FUSION}=true" in os.environ.get("XLA_FLAGS", "")
-
-
 def chunk_size(nv: int) -> int | None:
     """States to linearize at a time on a CPU, so that what one chunk needs stays in the second-level cache."""
     if jax.default_backend() != "cpu":
@@ -82,9 +77,11 @@ def either_way(function: Callable, *, linear: bool = False, dense: bool = False)
     With `dense`, the results are (nv, nv) matrices, which want smaller chunks.
     """
 
+    alone = one_kernel(partial(function, split=False))
+
     @custom_vmap
     def call(*arguments):
-        return function(*arguments, split=False)
+        return alone(*arguments)
 
     @call.def_vmap
     def batched(axis_size, in_batched, *arguments):

@@ -1,4 +1,4 @@
-"""What to ask of XLA before it starts, for large batches on a CPU."""
+"""What to ask of JAX and XLA before they start, for speed on a CPU."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ import sys
 import jax
 from jax._src import xla_bridge  # JAX offers no public way to ask whether it has started
 
-from jaxsoa.batching import MULTI_OUTPUT_FUSION, multi_output_fusion
+from jaxsoa.xla_flags import MULTI_OUTPUT_FUSION, multi_output_fusion
 
 
-def fast_cpu(devices: int | None = None) -> None:
-    """Compile for the throughput of batches on a CPU. Call it first, before JAX has computed anything.
+def fast_cpu(devices: int | None = None, *, batches: bool = True, waiting: bool = False) -> None:
+    """Compile for speed on a CPU. Call it first, before JAX has computed anything.
+
+    `batches` (the default) is for the throughput of large batches; `fast_cpu(batches=False, waiting=True)` is for one
+    evaluation at a time, as in a control loop.
 
     It adds an XLA flag of this process (children inherit it) that lets one loop compute several results. XLA leaves it
     off by default and calls it an option of its own; with it, batched dynamics run about twice as fast, because the

@@ -85,6 +85,10 @@ class SweepPlan:
         return f"SweepPlan({self.n_links} links; runs {shapes})"
 
     @property
+    def is_chain(self) -> bool:
+        return len(self.runs) == 1 and self.runs[0].width == 1
+
+    @property
     def sequential_steps(self) -> int:
         """Number of steps one sweep takes one after another: the depth of the tree."""
         return sum(run.depth for run in self.runs)
@@ -176,10 +180,6 @@ def _unpack(plan: SweepPlan, ys: list[PyTree]) -> PyTree:
     return jax.tree.map(joined_leaf, *ys)
 
 
-def _is_chain(plan: SweepPlan) -> bool:
-    return len(plan.runs) == 1 and plan.runs[0].width == 1
-
-
 def scatter(plan: SweepPlan, body: Callable, base: PyTree, xs: PyTree) -> PyTree:
     """Base to tip: every link from its parent. Returns the links' results `ys`, stacked in link order.
 
@@ -190,7 +190,7 @@ def scatter(plan: SweepPlan, body: Callable, base: PyTree, xs: PyTree) -> PyTree
     """
     if plan.n_links == 0:
         raise ValueError("A sweep needs at least one link.")
-    if _is_chain(plan):
+    if plan.is_chain:
         return lax.scan(body, base, xs)[1]
     each = jax.vmap(body)
     carry = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], base)
@@ -230,7 +230,7 @@ def gather(plan: SweepPlan, body: Callable, zero: PyTree, xs: PyTree) -> tuple[P
     """
     if plan.n_links == 0:
         raise ValueError("A sweep needs at least one link.")
-    if _is_chain(plan):
+    if plan.is_chain:
         return lax.scan(body, zero, xs, reverse=True)
     each = jax.vmap(body)
     ys: list[PyTree] = []

@@ -210,10 +210,11 @@ def solve_with_factors(robot: Multibody, factors: Factors, x: Array) -> Array:
     return smooth(robot, factors.tree, factors.gain, factors.pivot_inverse * e)
 
 
-def solve_in_components(robot: Multibody, axes: tuple, offset: tuple, factors: tuple[Array, Array], x: Array) -> Array:
-    """The same in components, for a trailing batch: axes per degree, offset per link, factors (G, 1 / D)."""
-    gain, pivot_inverse = factors
-    g_w, g_v = ops.split_vector(gain[:, :3]), ops.split_vector(gain[:, 3:])
+def solve_in_components(
+    robot: Multibody, axes: tuple, offset: tuple, gain: tuple, pivot_inverse: Array, x: Array
+) -> Array:
+    """The same in components, for whatever trails (a batch, columns): axes and gains per degree, offset per link."""
+    g_w, g_v = gain
     offset = tuple(on_first(robot, component) for component in offset)
 
     def inward(z, inputs):

@@ -159,9 +159,8 @@ def _solve(robot: Multibody, factors: Factors, x: Array, split: bool) -> Array:
     if not split:
         return solve_with_factors(robot, factors, x)
     axes, offset = factors.tree
-    halves = ops.split_vector(axes[:, :3]), ops.split_vector(axes[:, 3:])
-    gains = factors.gain, factors.pivot_inverse
-    return solve_in_components(robot, halves, ops.split_vector(offset), gains, x)
+    axes, gain = ops.split_spatial(axes), ops.split_spatial(factors.gain)
+    return solve_in_components(robot, axes, ops.split_vector(offset), gain, factors.pivot_inverse, x)
 
 
 _apply_factors = either_way(_solve, linear=True)

@@ -26,6 +26,7 @@ from jaxsoa.dynamics.articulated import DofTree, Factors, free_only, on_first, s
 from jaxsoa.dynamics.kinematics import spatial_rows
 from jaxsoa.dynamics.newton_euler import Bodies, moving_bodies, power_of, torque_of
 from jaxsoa.model.multibody import Multibody
+from jaxsoa.spatial import ops
 
 
 def is_zero(tangent: Any) -> bool:
@@ -109,7 +110,9 @@ def _push(motion: _Motion, a: Array, rates: list[Array], d_a: Array | None) -> t
 def _mass_solve(robot: Multibody, bodies: Bodies, factors: tuple[Array, Array], x: Array, split: bool) -> Array:
     """M^-1 x with the factors (G, 1 / D)."""
     if split:
-        return solve_in_components(robot, bodies.axes, bodies.offset, factors, x)
+        gain, pivot_inverse = factors
+        gain = ops.split_spatial(gain)
+        return solve_in_components(robot, bodies.axes, bodies.offset, gain, pivot_inverse, x)
     tree = DofTree(spatial_rows(*bodies.axes), on_first(robot, bodies.offset))
     return solve_with_factors(robot, Factors(tree, *factors), x)
 

@@ -22,12 +22,12 @@ from jax.custom_batching import custom_vmap
 from jaxtyping import Array, Float, Shaped
 
 from jaxsoa.batching import batch_first, batch_last, chunk_size, in_chunks, staged, stored
-from jaxsoa.dynamics.articulated import on_first, on_last, riccati_step, updated
+from jaxsoa.dynamics.articulated import on_first, on_last, riccati_step, solve_in_components, updated
 from jaxsoa.dynamics.inverse import dissipation
 from jaxsoa.dynamics.mass import mass_matrix_inverse, solve_mass_matrix
 from jaxsoa.dynamics.motion import solve_motion
 from jaxsoa.linearized import spatial_components as sc
-from jaxsoa.linearized.inverse import inverse_model, inverse_model_raw
+from jaxsoa.linearized.inverse import Rows, inverse_model, inverse_model_raw, kernel_for_chains, model_rows
 from jaxsoa.linearized.limbs import limb_paths
 from jaxsoa.linearized.rates import axis_rates
 from jaxsoa.linearized.spatial_components import Spatial
@@ -43,6 +43,7 @@ from jaxsoa.linearized.state import (
     zeros_of_one,
 )
 from jaxsoa.model.multibody import Multibody
+from jaxsoa.spatial import ops
 from jaxsoa.spatial.inertia import SpatialInertia
 from jaxsoa.sweeps import gather, scatter
 
@@ -73,7 +74,7 @@ def _forward_sweeps(robot: Multibody, q: Array, v: Array, tau: Array, f_ext: Arr
     body, velocity, axis = moving.body, moving.velocity, moving.axis
     bias_force = body.gyroscopic(velocity[0])
     if f_ext is not None:
-        bias_force = sc.subtract(bias_force, sc.split(f_ext))
+        bias_force = sc.subtract(bias_force, ops.split_spatial(f_ext))
     effort = tau - dissipation(robot, v)
     own = own_composite(body, velocity, f_ext)
     bias, offset = _on(on_first, robot, (moving.bias, moving.offset))
@@ -133,27 +134,44 @@ def _whitening(robot: Multibody, moving: Moving, gain: Spatial) -> Array:
     return paths.matrix(gather(paths.plan, step, (zero, zero), (unit, *xs))[1])
 
 
-def _dense(robot: Multibody, q, v, tau, f_ext, stage, to_front) -> LinearizedForwardDynamics:
-    """All in one go, for robots up to `DENSE_UP_TO`; `to_front` brings a trailing batch axis to the front."""
+def _rows(robot: Multibody, q, v, tau, f_ext, stage=_same) -> tuple[Rows, Spatial, tuple, Array, Array | None]:
+    """What all matrices are made of, by sweeps: (rows of the inverse model, H*, offsets, (G, 1 / D), E).
+
+    E = I - H psi K is left out above `DENSE_UP_TO`.
+    """
     state, gain, pivot_inverse = stage(_forward_sweeps(robot, q, v, tau, f_ext))
-    wrt_q, wrt_v, _ = inverse_model(robot, state, v, stage)
-    E = _whitening(robot, state.moving, gain)
+    E = _whitening(robot, state.moving, gain) if robot.nv <= DENSE_UP_TO else None
+    return model_rows(robot, state), state.moving.axis, state.moving.offset, (gain, pivot_inverse), E
+
+
+def _products(robot: Multibody, v, found, stage, to_front) -> LinearizedForwardDynamics:
+    """M^-1 and its products with the inverse model; `to_front` brings a trailing batch axis to the front."""
+    rows, axis, offset, (gain, pivot_inverse), E = found
+    wrt_q, wrt_v, _ = inverse_model(robot, stage(rows), v)
+    nv = robot.nv
+    if E is None:
+        one = jnp.eye(nv, dtype=wrt_q.dtype).reshape(nv, nv, *(1,) * (v.ndim - 1))
+        columns = jnp.concatenate([-wrt_q, -wrt_v, jnp.broadcast_to(one, wrt_q.shape)], axis=1)
+        axis, offset, gain, pivot_inverse = jax.tree.map(lambda x: x[:, None], (axis, offset, gain, pivot_inverse))
+        solved = to_front(solve_in_components(robot, axis, offset, gain, pivot_inverse, columns))
+        return LinearizedForwardDynamics(*jnp.split(solved, 3, axis=-1))
     both, E, pivot_inverse = to_front((jnp.concatenate([wrt_q, wrt_v], axis=1), E, pivot_inverse))
     inverse = stage(jnp.einsum("...ki,...kj->...ij", E * pivot_inverse[..., :, None], E))
     product = -(inverse @ both)
-    return LinearizedForwardDynamics(product[..., : robot.nv], product[..., robot.nv :], inverse)
+    return LinearizedForwardDynamics(product[..., :nv], product[..., nv:], inverse)
 
 
 @custom_vmap
-def _dense_either_way(robot, q, v, tau, f_ext):
-    return _dense(robot, q, v, tau, f_ext, stage=stored, to_front=_same)
+def _either_way(robot, q, v, tau, f_ext):
+    found = kernel_for_chains(_rows, robot)(robot, q, v, tau, f_ext)
+    return _products(robot, v, found, stage=stored, to_front=_same)
 
 
-@_dense_either_way.def_vmap
-def _batched_dense(axis_size, in_batched, *arguments):
+@_either_way.def_vmap
+def _batched(axis_size, in_batched, *arguments):
     def together(*arguments):
-        arguments = jax.tree.map(batch_last, arguments, tuple(in_batched))
-        return _dense(*arguments, stage=staged, to_front=batch_first)
+        robot, q, v, tau, f_ext = jax.tree.map(batch_last, arguments, tuple(in_batched))
+        return _products(robot, v, _rows(robot, q, v, tau, f_ext, staged), stage=staged, to_front=batch_first)
 
     outputs = in_chunks(together, chunk_size(arguments[0].nv), axis_size, tuple(in_batched), arguments)
     return outputs, jax.tree.map(lambda _: True, outputs)
@@ -172,8 +190,7 @@ def by_parts(robot: Multibody, q, v, tau, f_ext) -> LinearizedForwardDynamics:
 
 @jax.custom_jvp
 def _linearize(robot, q, v, tau, f_ext):
-    method = _dense_either_way if robot.nv <= DENSE_UP_TO else by_parts
-    return method(robot, q, v, tau, f_ext)
+    return _either_way(robot, q, v, tau, f_ext)
 
 
 @_linearize.defjvp

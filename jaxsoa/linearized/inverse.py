@@ -14,6 +14,7 @@ composites: H(i) R(i) second(j) + H(i) R-ring(i) rate(j), and so on (eq. 3.8).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -27,6 +28,7 @@ from jaxsoa.linearized import spatial_components as sc
 from jaxsoa.linearized.rates import axis_support, dof_links
 from jaxsoa.linearized.state import MotionState, dof_positions, motion_state
 from jaxsoa.model.multibody import Multibody
+from jaxsoa.one_kernel import one_kernel
 from jaxsoa.spatial import ops
 
 
@@ -50,13 +52,27 @@ def products(left: list, right: list) -> Array:
     return sum(terms[1:], terms[0])
 
 
-def inverse_model(robot: Multibody, state: MotionState, v: Array, stage) -> LinearizedInverseDynamics:
-    """The three matrices from a motion and its composites (lemma 3.2); a batch trails.
+class Rows(NamedTuple):
+    """Per degree of freedom, components (nv, ...): what each entry of the matrices is a product of.
 
-    `stage` keeps the compiler from computing the rows again for every product they enter.
+    Motions and forces are moved to one point, the first link's origin.
     """
-    topology = robot.topology
-    links = dof_links(topology)
+
+    axis: list  # H*
+    drift: list  # rate + spin
+    second: list
+    angular: list  # of H*, at its own origin
+    force: list  # x
+    force_by_v: list  # x_v
+    force_by_q: list  # x_q
+    ring: list  # R-ring* H*
+    ring_by_q: list  # the same, with external forces in it,
+    rate_by_q: list  # and what it meets
+
+
+def model_rows(robot: Multibody, state: MotionState) -> Rows:
+    """The rows of a motion and its composites; a batch trails."""
+    links = dof_links(robot.topology)
     axis, rate, spin, second = state.rates
     body, ring, ring_ext = sc.take(state.composite, links)
     drift = sc.add(rate, spin)
@@ -68,13 +84,17 @@ def inverse_model(robot: Multibody, state: MotionState, v: Array, stage) -> Line
     if ring_ext is not None:
         x_q = sc.add(x_q, ring_ext.times(axis[0]))
         z_q, rate_q = [*z_q, *ring_ext.transpose_times(axis)], [*rate_q, *axis[0]]
-
-    # All to one point, the first link's origin: then each product of two degrees is a plain product of two rows.
     arm = dof_positions(robot, state.moving)
     back = ops.negative(arm)
     H, H1, H2 = (sc.flat(*sc.carry_motion(back, m)) for m in (axis, drift, second))
     X, X_v, X_q = (sc.flat(*sc.carry_force(arm, f)) for f in (x, x_v, x_q))
-    H, H1, H2, X, X_v, X_q, z, z_q, rate_q = stage((H, H1, H2, X, X_v, X_q, [*z], z_q, rate_q))
+    return Rows(H, H1, H2, [*axis[0]], X, X_v, X_q, [*z], z_q, rate_q)
+
+
+def inverse_model(robot: Multibody, rows: Rows, v: Array) -> LinearizedInverseDynamics:
+    """The three matrices from their rows (lemma 3.2); a batch trails."""
+    topology = robot.topology
+    H, H1, H2, axis, X, X_v, X_q, z, z_q, rate_q = rows
     tail = (1,) * (v.ndim - 1)
     outer = axis_support(topology)  # degree i moves with degree j
     inner = topology.dof_support.T & ~outer
@@ -87,21 +107,32 @@ def inverse_model(robot: Multibody, state: MotionState, v: Array, stage) -> Line
         return jnp.where(keep, outer_values, jnp.where(inner.reshape(keep.shape), inner_values, 0))
 
     wrt_a = choose(products(X, H), products(H, X))
-    wrt_v = choose(products([*X, *z], [*H1, *axis[0]]), products(H, X_v))
+    wrt_v = choose(products([*X, *z], [*H1, *axis]), products(H, X_v))
     wrt_q = choose(products([*X, *z_q], [*H2, *rate_q]), products(H, X_q))
     wrt_a = wrt_a + jnp.where(diagonal, robot.armature[:, None], 0)
     wrt_v = wrt_v + jnp.where(diagonal, dissipation_rate(robot, v)[:, None], 0)
     return LinearizedInverseDynamics(wrt_q, wrt_v, wrt_a)
 
 
+def motion_rows(robot: Multibody, q: Array, v: Array, a: Array, f_ext: Array | None) -> Rows:
+    return model_rows(robot, motion_state(robot, q, v, a, f_ext))
+
+
 def inverse_model_raw(robot: Multibody, q: Array, v: Array, a: Array, f_ext: Array | None):
-    """`linearize_inverse_dynamics` of checked arguments, differentiable by plain JAX; a batch may trail."""
-    return inverse_model(robot, motion_state(robot, q, v, a, f_ext), v, stored)
+    """`linearize_inverse_dynamics` of checked arguments, differentiable by plain JAX."""
+    return inverse_model(robot, stored(motion_rows(robot, q, v, a, f_ext)), v)
+
+
+def kernel_for_chains(function: Callable, robot: Multibody) -> Callable:
+    """In components the sweeps over a tree are thousands of small loops, which as one kernel take XLA twice as long to
+    compile as they do one by one; those over a chain are few."""
+    return one_kernel(function) if robot.topology.dof_plan.is_chain else function
 
 
 @custom_vmap
 def _either_way(robot, q, v, a, f_ext):
-    return inverse_model_raw(robot, q, v, a, f_ext)
+    rows = kernel_for_chains(motion_rows, robot)(robot, q, v, a, f_ext)
+    return inverse_model(robot, stored(rows), v)
 
 
 @_either_way.def_vmap
@@ -110,7 +141,7 @@ def _batched(axis_size, in_batched, *arguments):
         arguments = jax.tree.map(batch_last, arguments, tuple(in_batched))
         robot, q, v, a, f_ext = arguments
         state = staged(motion_state(robot, q, v, a, f_ext))
-        return batch_first(inverse_model(robot, state, v, staged))
+        return batch_first(inverse_model(robot, staged(model_rows(robot, state)), v))
 
     outputs = in_chunks(together, chunk_size(arguments[0].nv), axis_size, tuple(in_batched), arguments)
     return outputs, jax.tree.map(lambda _: True, outputs)

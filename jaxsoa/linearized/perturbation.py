@@ -77,7 +77,7 @@ def _sources(robot: Multibody, rates: AxisRates, dq: Array, dv: Array, da: Array
 def _ring_forces(moving: Moving, theta: Vector, swing: Vector, f_ext: Array | None) -> Spatial:
     """B theta on each link, and what external forces do that keep their direction while the link turns."""
     force = gyroscopic_ring(moving.body, moving.velocity).times(theta)
-    return force if f_ext is None else sc.add(force, force_ring(sc.split(f_ext)).times(swing))
+    return force if f_ext is None else sc.add(force, force_ring(ops.split_spatial(f_ext)).times(swing))
 
 
 def _last(robot: Multibody, tree):
@@ -160,7 +160,7 @@ def forward_dynamics_perturbation(
     moving = moving_state(robot, q, v)
     bias_force = moving.body.gyroscopic(moving.velocity[0])
     if f_ext is not None:
-        bias_force = sc.subtract(bias_force, sc.split(f_ext))
+        bias_force = sc.subtract(bias_force, ops.split_spatial(f_ext))
     bias, offset = _on(on_first, robot, (moving.bias, moving.offset))
     bias_force, body = _on(on_last, robot, (bias_force, moving.body))
     effort = tau - dissipation(robot, v)

@@ -20,11 +20,6 @@ Vector = Any  # three arrays, or None for zero
 Spatial = tuple[Any, Any]  # (w, v) of a motion, (moment, force) of a force
 
 
-def split(x) -> Spatial:
-    """(n, 6, ...) to components (n, ...)."""
-    return tuple(x[:, i] for i in range(3)), tuple(x[:, i] for i in range(3, 6))
-
-
 def flat(*vectors: Vector) -> list:
     """The components of some vectors, one after the other; nothing for a None."""
     return [x for vector in vectors if vector is not None for x in vector]

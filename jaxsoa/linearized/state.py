@@ -79,7 +79,7 @@ def zeros_of_one(tree: Any) -> Any:
 
 def own_composite(body: Rigid, velocity: Spatial, f_ext: Array | None) -> Composite:
     """What each link adds to the composite quantities."""
-    ext = None if f_ext is None else force_ring(sc.split(f_ext))
+    ext = None if f_ext is None else force_ring(ops.split_spatial(f_ext))
     ring = gyroscopic_ring(body, velocity)
     # A model shared by a batch has one mass for all; the sweep carries one per state.
     body = jax.tree.map(lambda x: jnp.broadcast_to(x, jnp.broadcast_shapes(x.shape, ring.force[0].shape)), body)
@@ -109,7 +109,7 @@ def base_motion(robot: Multibody, like: Any) -> Spatial:
 def net_forces(moving: Moving, acceleration: Spatial, f_ext: Array | None) -> Spatial:
     """M alpha + b - f_ext per link."""
     net = sc.add(moving.body.times(acceleration), moving.body.gyroscopic(moving.velocity[0]))
-    return net if f_ext is None else sc.subtract(net, sc.split(f_ext))
+    return net if f_ext is None else sc.subtract(net, ops.split_spatial(f_ext))
 
 
 def fixed_point_acceleration(velocity: Spatial, acceleration: Spatial) -> Spatial:

@@ -141,6 +141,11 @@ def split_vector(x) -> tuple:
     return tuple(x[:, i] for i in range(3))
 
 
+def split_spatial(x) -> tuple:
+    """(n, 6, ...) array to (angular, linear) halves in components (n, ...)."""
+    return split_vector(x[:, :3]), split_vector(x[:, 3:])
+
+
 def split_matrix(m) -> tuple:
     """(n, 3, 3, ...) array to components (n, ...)."""
     return tuple(tuple(m[:, i, j] for j in range(3)) for i in range(3))
