@@ -15,6 +15,7 @@ from jaxsoa import (
 )
 from jaxsoa.cpu import (
     fast_cpu as fast_cpu,
+    low_latency_cpu as low_latency_cpu,
 )
 from jaxsoa.dynamics.forward import (
     AccelerationSplit as AccelerationSplit,

@@ -1,9 +1,9 @@
 """A function compiled into one kernel, where XLA's CPU compiler would make one per operation.
 
-XLA's CPU runtime starts a kernel per fused operation: some 50 ns each, hundreds of them in the sweeps over a robot, more
-than the arithmetic of one state. It can also emit a called function as a whole, loops and all, which it does of its own
-for small loops. `one_kernel` asks for that: the function is called, not inlined, and the call carries the mark that XLA
-puts on its small loops. On other platforms the mark is not set and the function is inlined as ever.
+XLA's CPU runtime starts a kernel per fused operation: some 50 ns each, hundreds of them in the sweeps over a robot,
+more than the arithmetic of one state. It can also emit a called function as a whole, loops and all, which it does of
+its own for small loops. `one_kernel` asks for that: the function is called, not inlined, and the call carries the mark
+that XLA puts on its small loops. On other platforms the mark is not set and the function is inlined as ever.
 
 What XLA cannot emit inside such a kernel makes compilation fail, so only functions made of operations known to work
 are marked (`_fits`); all others are left as they are.
@@ -11,6 +11,7 @@ are marked (`_fits`); all others are left as they are.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator
 from functools import wraps
@@ -62,7 +63,7 @@ def _mark_call(_, x):
     if not isinstance(call, ir.Block) and call.operation.name == "func.call":
         attributes = call.operation.attributes
         if ir.FlatSymbolRefAttr(attributes["callee"]).value.startswith(_NAME):
-            marks = {key: ir.StringAttr.get(value) for key, value in _MARKS.items()}
+            marks: dict[str, ir.Attribute] = {key: ir.StringAttr.get(value) for key, value in _MARKS.items()}
             attributes["mhlo.frontend_attributes"] = ir.DictAttr.get(marks)
     return [x]
 
@@ -120,7 +121,7 @@ def _fits(program: ClosedJaxpr | Jaxpr) -> bool:
         name = equation.primitive.name
         if name not in _EMITTED:
             return False
-        if name.startswith("reduce_") and equation.invars[0].aval.size > LARGEST_SUM:
+        if name.startswith("reduce_") and math.prod(getattr(equation.invars[0].aval, "shape", ())) > LARGEST_SUM:
             return False
         if not all(_fits(inner) for inner in _inner_programs(equation.params)):
             return False

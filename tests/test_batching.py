@@ -48,12 +48,25 @@ def assert_close(x, y):
 
 @pytest.mark.parametrize("robot", [soa.models.chain(3), soa.models.dual_arm()], ids=["chain", "tree"])
 def test_chunks_with_a_remainder_equal_one_state_at_a_time(robot, monkeypatch):
-    monkeypatch.setattr(batching, "SWEEP_CHUNK", 4)
+    monkeypatch.setattr(batching, "chunk_of", lambda *_, **__: 4)
     monkeypatch.setenv("XLA_FLAGS", FLAG)  # read at trace time here; XLA itself read its flags long ago
     assert batching.multi_output_fusion()
     one, arguments = everything(robot), states(robot, 11)
     batched = jax.jit(jax.vmap(one))(*arguments)
     assert_close(batched, jax.lax.map(lambda x: one(*x), arguments))
+
+
+@pytest.mark.parametrize("itemsize", [4, 8])
+@pytest.mark.parametrize("states", [1, 64, 129, 256, 300, 1000, 4096, 16384])
+def test_chunks_are_odd_numbers_of_cache_lines_and_waste_little(states, itemsize):
+    size = batching.chunk_of(states, batching.SWEEP_CHUNK, itemsize)
+    if size is None:
+        assert states * itemsize <= batching.SWEEP_CHUNK // 2
+        return
+    assert size * itemsize % 128 == 64
+    assert -(-states // size) * size <= 1.07 * states
+    dense = batching.chunk_of(states, batching.SWEEP_CHUNK, itemsize, dense=True)
+    assert states % 256 or states % dense == 0
 
 
 def test_one_robot_per_state():
@@ -130,8 +143,26 @@ def test_importing_starts_nothing_and_fast_cpu_comes_first():
 
 def test_fast_cpu_is_refused_once_jax_runs():
     jnp.zeros(1).block_until_ready()
-    with pytest.raises(RuntimeError, match="before"):
-        cpu.fast_cpu()
+    for setting in (cpu.fast_cpu, cpu.low_latency_cpu):
+        with pytest.raises(RuntimeError, match=f"{setting.__name__} must be called before"):
+            setting()
+
+
+def test_low_latency_computes_in_the_calling_thread():
+    """So an answer that takes a while is there when the call returns; JAX by itself returns before."""
+    program = (
+        "import jaxsoa as soa, sys\n"
+        "if sys.argv[1] == 'True':\n    soa.low_latency_cpu()\n"
+        "import jax\n"
+        "robot = soa.models.chain(3)\n"
+        "q = robot.neutral()\n"
+        "run = jax.jit(lambda q: soa.rollout(robot, q, q, None, 1e-6, steps=50_000, record='final').q)\n"
+        "jax.block_until_ready(run(q))\n"
+        "print(run(q + 1e-3).is_ready())\n"
+    )
+    for quick in (True, False):
+        command = [sys.executable, "-c", program, str(quick)]
+        assert subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip() == str(quick)
 
 
 @pytest.mark.slow

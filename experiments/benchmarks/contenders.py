@@ -30,6 +30,7 @@ class Entry:
 ENTRIES = {
     "jaxsoa": Entry("worker_jaxsoa.py"),
     "jaxsoa-sharded": Entry("worker_jaxsoa.py", ("--devices", str(CORES))),
+    "jaxsoa-latency": Entry("worker_jaxsoa.py", ("--latency",)),
     "pinocchio": Entry("worker_pinocchio.py"),
     "pinocchio-threads": Entry("worker_pinocchio.py", ("--threads", str(CORES))),
     "frax": Entry("worker_frax.py", environment=FRAX),
@@ -38,7 +39,7 @@ ENTRIES = {
     "adam": Entry("worker_adam.py"),
     "jaxsim": Entry("worker_jaxsim.py"),
 }
-QUICK = ("jaxsoa", "jaxsoa-sharded", "pinocchio", "pinocchio-threads", "frax")
+QUICK = ("jaxsoa", "jaxsoa-sharded", "jaxsoa-latency", "pinocchio", "pinocchio-threads", "frax")
 JAX_PEERS = ("frax", "mjx", "brax", "adam", "jaxsim")
 
 

@@ -41,14 +41,17 @@ class JaxContender:
         wrap: Callable[[Callable], Callable] = jax.vmap,
         place: Callable[[np.ndarray], Any] = jnp.asarray,
         divisor: int = 1,
+        most: int | None = None,
     ):
         self.version, self.settings, self.load = version, settings, load
-        self.wrap, self.place, self.divisor = wrap, place, divisor
+        self.wrap, self.place, self.divisor, self.most = wrap, place, divisor, most
         self._loaded: dict[str, Dynamics] = {}
 
     def prepare(self, case: dict[str, Any]):
         if case["batch"] % self.divisor:
             raise Unsupported(f"a batch of {case['batch']} cannot be shared out over {self.divisor} devices")
+        if self.most is not None and case["batch"] > self.most:
+            raise Unsupported("settings for one evaluation at a time")
         if case["urdf"] not in self._loaded:
             self._loaded = {case["urdf"]: self.load(case["urdf"], case["floating"])}
         robot = self._loaded[case["urdf"]]

@@ -14,6 +14,7 @@ import matplotlib.pyplot as plt
 COLORS = {
     "jaxsoa": "#c0392b",
     "jaxsoa-sharded": "#7b241c",
+    "jaxsoa-latency": "#e67e22",
     "pinocchio": "#5d6d7e",
     "pinocchio-threads": "#2c3e50",
     "frax": "#2e86c1",

@@ -80,7 +80,7 @@ def _ratios(results: dict) -> list[str]:
     """How many times as long the fastest JAX peer, and the fastest Pinocchio, take as the faster of our two entries."""
     lines = ["| case | jaxsoa, us per state | fastest JAX peer | Pinocchio, all cores |", "| --- | --- | --- | --- |"]
     for case in results["cases"]:
-        ours = _seconds(case, ("jaxsoa", "jaxsoa-sharded"))
+        ours = _seconds(case, ("jaxsoa", "jaxsoa-sharded", "jaxsoa-latency"))
         if not ours:
             continue
         peers = {name: _seconds(case, (name,)) for name in JAX_PEERS}

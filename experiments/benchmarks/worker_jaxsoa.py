@@ -1,4 +1,7 @@
-"""jaxsoa, with `soa.fast_cpu()`; `--devices n` shares a batch out over n CPU devices by `jax.shard_map`."""
+"""jaxsoa, with `soa.fast_cpu()`; `--devices n` shares a batch out over n CPU devices by `jax.shard_map`.
+
+`--latency`: with `soa.low_latency_cpu()`, for one evaluation at a time.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,16 @@ from worker import serve
 def start():
     parser = argparse.ArgumentParser()
     parser.add_argument("--devices", type=int, default=None)
-    devices = parser.parse_args().devices
+    parser.add_argument("--latency", action="store_true")
+    options = parser.parse_args()
+    devices = options.devices
 
     import jaxsoa as soa
 
-    soa.fast_cpu(devices=devices)  # before JAX has computed anything
+    if options.latency:  # before JAX has computed anything
+        soa.low_latency_cpu()
+    else:
+        soa.fast_cpu(devices=devices)
 
     import importlib.metadata
 
@@ -48,6 +56,8 @@ def start():
         version = importlib.metadata.version("jaxsoa")
     except importlib.metadata.PackageNotFoundError:  # run from a source tree
         version = "source tree"
+    if options.latency:
+        return JaxContender(version, "soa.low_latency_cpu()", load, most=1)
     if devices is None:
         return JaxContender(version, "soa.fast_cpu()", load)
     mesh = jax.make_mesh((devices,), ("batch",))

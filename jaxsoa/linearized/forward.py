@@ -7,8 +7,8 @@ recursion with the filter of forward dynamics and the composites of the inverse 
 inward for the forces. Then (I + H phi K)^-1 = I - H psi K = E and M^-1 = E* D^-1 E (lemmas 4.3, 4.4), and the inverse
 model of `inverse` in O(N^2) products.
 
-M^-1 and its products with A_D and B_D are O(N^2) by sweeps that carry all columns (`by_parts`), but for small robots
-products of dense triangular matrices are faster: `DENSE_UP_TO` says where the two part.
+M^-1 and its products with A_D and B_D are O(N^2) by two sweeps that carry all columns, but for small robots products
+of dense triangular matrices are faster: `DENSE_UP_TO` says where the two part.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 from jax.custom_batching import custom_vmap
 from jaxtyping import Array, Float, Shaped
 
-from jaxsoa.batching import batch_first, batch_last, chunk_size, in_chunks, staged, stored
+from jaxsoa.batching import batch_first, batch_last, chunk_bytes, chunk_of, in_chunks, staged, stored
 from jaxsoa.dynamics.articulated import on_first, on_last, riccati_step, solve_in_components, updated
 from jaxsoa.dynamics.inverse import dissipation
 from jaxsoa.dynamics.mass import mass_matrix_inverse, solve_mass_matrix
@@ -134,22 +134,29 @@ def _whitening(robot: Multibody, moving: Moving, gain: Spatial) -> Array:
     return paths.matrix(gather(paths.plan, step, (zero, zero), (unit, *xs))[1])
 
 
-def _rows(robot: Multibody, q, v, tau, f_ext, stage=_same) -> tuple[Rows, Spatial, tuple, Array, Array | None]:
-    """What all matrices are made of, by sweeps: (rows of the inverse model, H*, offsets, (G, 1 / D), E).
+class Swept(NamedTuple):
+    """What all matrices are made of."""
 
-    E = I - H psi K is left out above `DENSE_UP_TO`.
-    """
+    rows: Rows  # of the inverse model
+    axis: Spatial  # H*, per degree of freedom
+    offset: tuple  # per link
+    gain: Spatial  # G
+    pivot_inverse: Array  # 1 / D
+    E: Array | None  # I - H psi K; left out above `DENSE_UP_TO`
+
+
+def _swept(robot: Multibody, q, v, tau, f_ext, stage=_same) -> Swept:
     state, gain, pivot_inverse = stage(_forward_sweeps(robot, q, v, tau, f_ext))
     E = _whitening(robot, state.moving, gain) if robot.nv <= DENSE_UP_TO else None
-    return model_rows(robot, state), state.moving.axis, state.moving.offset, (gain, pivot_inverse), E
+    return Swept(model_rows(robot, state), state.moving.axis, state.moving.offset, gain, pivot_inverse, E)
 
 
-def _products(robot: Multibody, v, found, stage, to_front) -> LinearizedForwardDynamics:
+def _products(robot: Multibody, v, swept: Swept, stage, to_front) -> LinearizedForwardDynamics:
     """M^-1 and its products with the inverse model; `to_front` brings a trailing batch axis to the front."""
-    rows, axis, offset, (gain, pivot_inverse), E = found
+    rows, axis, offset, gain, pivot_inverse, E = swept
     wrt_q, wrt_v, _ = inverse_model(robot, stage(rows), v)
     nv = robot.nv
-    if E is None:
+    if E is None:  # sweeps that carry all columns
         one = jnp.eye(nv, dtype=wrt_q.dtype).reshape(nv, nv, *(1,) * (v.ndim - 1))
         columns = jnp.concatenate([-wrt_q, -wrt_v, jnp.broadcast_to(one, wrt_q.shape)], axis=1)
         axis, offset, gain, pivot_inverse = jax.tree.map(lambda x: x[:, None], (axis, offset, gain, pivot_inverse))
@@ -163,24 +170,25 @@ def _products(robot: Multibody, v, found, stage, to_front) -> LinearizedForwardD
 
 @custom_vmap
 def _either_way(robot, q, v, tau, f_ext):
-    found = kernel_for_chains(_rows, robot)(robot, q, v, tau, f_ext)
-    return _products(robot, v, found, stage=stored, to_front=_same)
+    swept = kernel_for_chains(_swept, robot)(robot, q, v, tau, f_ext)
+    return _products(robot, v, swept, stage=stored, to_front=_same)
 
 
 @_either_way.def_vmap
 def _batched(axis_size, in_batched, *arguments):
     def together(*arguments):
         robot, q, v, tau, f_ext = jax.tree.map(batch_last, arguments, tuple(in_batched))
-        return _products(robot, v, _rows(robot, q, v, tau, f_ext, staged), stage=staged, to_front=batch_first)
+        return _products(robot, v, _swept(robot, q, v, tau, f_ext, staged), stage=staged, to_front=batch_first)
 
-    outputs = in_chunks(together, chunk_size(arguments[0].nv), axis_size, tuple(in_batched), arguments)
+    size = chunk_of(axis_size, chunk_bytes(arguments[0].nv), arguments[0].dtype.itemsize, dense=True)
+    outputs = in_chunks(together, size, axis_size, tuple(in_batched), arguments)
     return outputs, jax.tree.map(lambda _: True, outputs)
 
 
 def by_parts(robot: Multibody, q, v, tau, f_ext) -> LinearizedForwardDynamics:
     """Algorithm 6 from parts that have derivative rules: forward dynamics, the inverse model, solves with M.
 
-    This is what higher derivatives differentiate, and what large robots use: O(N^2), nothing of size N^3.
+    This is what higher derivatives differentiate: O(N^2), nothing of size N^3.
     """
     a, _, _ = solve_motion(robot, q, v, jnp.zeros_like(tau), tau, f_ext, None)
     wrt_q, wrt_v, _ = inverse_model_raw(robot, q, v, a, f_ext)

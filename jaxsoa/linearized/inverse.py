@@ -23,7 +23,7 @@ import numpy as np
 from jax.custom_batching import custom_vmap
 from jaxtyping import Array, Float, Shaped
 
-from jaxsoa.batching import batch_first, batch_last, chunk_size, in_chunks, staged, stored
+from jaxsoa.batching import batch_first, batch_last, chunk_bytes, chunk_of, in_chunks, staged, stored
 from jaxsoa.linearized import spatial_components as sc
 from jaxsoa.linearized.rates import axis_support, dof_links
 from jaxsoa.linearized.state import MotionState, dof_positions, motion_state
@@ -143,7 +143,8 @@ def _batched(axis_size, in_batched, *arguments):
         state = staged(motion_state(robot, q, v, a, f_ext))
         return batch_first(inverse_model(robot, staged(model_rows(robot, state)), v))
 
-    outputs = in_chunks(together, chunk_size(arguments[0].nv), axis_size, tuple(in_batched), arguments)
+    size = chunk_of(axis_size, chunk_bytes(arguments[0].nv), arguments[0].dtype.itemsize, dense=True)
+    outputs = in_chunks(together, size, axis_size, tuple(in_batched), arguments)
     return outputs, jax.tree.map(lambda _: True, outputs)
 
 

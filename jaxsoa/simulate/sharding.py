@@ -19,7 +19,7 @@ from jax.core import Tracer
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, PyTree
 
-from jaxsoa.batching import chunk_size, in_chunks
+from jaxsoa.batching import chunk_bytes, chunk_of, in_chunks
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.simulate.rollout import rollout
 
@@ -67,7 +67,8 @@ def sharded_map(function: Callable, *, mesh: Mesh | None = None, chunk: int | No
     def local(shared, batched):
         size = jax.tree.leaves(batched)[0].shape[0]
         every = jax.vmap(lambda element: function(shared, *element))
-        return in_chunks(every, chunk, size, (jax.tree.map(lambda _: True, batched),), (batched,))
+        at_once = None if chunk is None else min(chunk, size)
+        return in_chunks(every, at_once, size, (jax.tree.map(lambda _: True, batched),), (batched,))
 
     spread = jax.shard_map(local, mesh=mesh, in_specs=(whole, split), out_specs=split, check_vma=False)
     compiled = jax.jit(spread)
@@ -145,7 +146,9 @@ def sharded_rollout(
     """
     robots_differ = robot.mass.ndim == 2
     torques = control if control is not None and not callable(control) else None
-    size = chunk_size(robot.nv) if chunk == "auto" else chunk
+    mesh = device_mesh() if mesh is None else mesh
+    if chunk == "auto":
+        chunk = chunk_of(-(-batch_size((q, v)) // mesh.size), chunk_bytes(robot.nv), robot.dtype.itemsize)
 
     def one(shared, element):
         own, q, v, tau = element
@@ -153,7 +156,7 @@ def sharded_rollout(
         return rollout(one_robot, q, v, control if torques is None else tau, dt, **options)
 
     shared, own = (None, robot) if robots_differ else (robot, None)
-    return sharded_map(one, mesh=mesh, chunk=size)(shared, (own, q, v, torques))
+    return sharded_map(one, mesh=mesh, chunk=chunk)(shared, (own, q, v, torques))
 
 
 def batch_size(batched: PyTree) -> int:

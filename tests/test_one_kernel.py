@@ -1,0 +1,136 @@
+"""Functions compiled as one kernel: the same answers, and only where XLA can do it."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxsoa as soa
+from jaxsoa.one_kernel import OFF, one_kernel
+
+MARK = "xla_cpu_small_call"
+
+
+def compiled(function, *arguments):
+    return jax.jit(lambda *x: function(*x)).lower(*arguments).compile()
+
+
+def marks(function, *arguments):
+    """Calls asked for as one kernel in what JAX hands to XLA (which marks small loops of its own later)."""
+    return jax.jit(lambda *x: function(*x)).lower(*arguments).as_text().count(MARK)
+
+
+def state(robot):
+    q = robot.random(jax.random.key(0))
+    v, tau = jax.random.normal(jax.random.key(1), (2, robot.nv), robot.dtype)
+    return q, v, tau
+
+
+def star(arms: int) -> soa.Multibody:
+    """More children at one link than are added one by one: their sum is a scatter."""
+    builder = soa.Builder("star")
+    builder.link("hub", mass=1.0, inertia=np.eye(3), joint="continuous", axis=(0, 0, 1))
+    for k in range(arms):
+        for part, parent in (("inner", "hub"), ("outer", f"inner{k}")):
+            builder.link(
+                f"{part}{k}",
+                parent=parent,
+                mass=0.5,
+                com=(0.1, 0, 0),
+                inertia=0.1 * np.eye(3),
+                joint="continuous",
+                axis=(0, 1, 0),
+                position=(0.2, 0.1 * k, 0.0),
+            )
+    return builder.build()
+
+
+ROBOTS = {
+    "arm": soa.models.puma560,
+    "two arms": soa.models.dual_arm,
+    "every joint": lambda: soa.models.random_tree(jax.random.key(3), 12),
+    "float32": lambda: soa.models.puma560().astype(jnp.float32),
+    "rope": lambda: soa.models.chain(300),
+}
+
+
+@pytest.mark.parametrize("name", ROBOTS)
+def test_answers_are_those_of_many_kernels(name, monkeypatch):
+    robot = ROBOTS[name]()
+    q, v, tau = state(robot)
+    f_ext = jnp.ones((robot.n_links, 6), robot.dtype)
+    mask = jnp.arange(robot.nv) % 2 == 0
+
+    def everything(robot, q, v, tau, f_ext):
+        a = soa.forward_dynamics(robot, q, v, tau, f_ext)
+        small = robot.nv <= 64
+        matrices = (soa.mass_matrix(robot, q), *soa.linearize_forward_dynamics(robot, q, v, tau)) if small else ()
+        return a, soa.inverse_dynamics(robot, q, v, a), soa.hybrid_dynamics(robot, q, v, tau, tau, mask), matrices
+
+    arguments = (robot, q, v, tau, f_ext)
+    assert marks(everything, *arguments) >= 3
+    kernels = compiled(everything, *arguments)(*arguments)
+    monkeypatch.setenv(OFF, "0")
+    assert marks(everything, *arguments) == 0
+    plain = compiled(everything, *arguments)(*arguments)
+
+    def close(x, y):
+        bound = 1e-10 if y.dtype == jnp.float64 else 1e-4  # both round; float32 against itself, not against the truth
+        np.testing.assert_allclose(x, y, rtol=0, atol=bound * np.abs(y).max())
+
+    jax.tree.map(close, kernels, plain)
+
+
+def test_a_batch_is_not_one_kernel():
+    robot = soa.models.chain(3)
+    arguments = jax.tree.map(lambda x: jnp.stack([x] * 5), state(robot))
+    assert marks(jax.vmap(lambda *x: soa.forward_dynamics(robot, *x)), *arguments) == 0
+
+
+def test_batching_a_kernel_takes_the_mark_away():
+    x = jnp.arange(6.0).reshape(2, 3)
+    double = one_kernel(lambda x: 2 * x)
+    assert marks(double, x[0]) == 1
+    assert marks(jax.vmap(double), x) == 0
+    np.testing.assert_array_equal(jax.jit(jax.vmap(double))(x), 2 * x)
+
+
+def test_sums_over_many_children():
+    robot = star(7)
+    q, v, tau = state(robot)
+    a = jax.jit(soa.forward_dynamics)(robot, q, v, tau)
+    np.testing.assert_allclose(jax.jit(soa.inverse_dynamics)(robot, q, v, a), tau, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, y: x @ y.T,
+        lambda x, y: x.at[jnp.argsort(y[0])].set(0.0),
+        lambda x, y: jnp.sum(jnp.outer(jnp.ravel(x), jnp.arange(1000.0))),
+        lambda x, y: jnp.linalg.solve(x[:, :2], y[:, 0]),
+    ],
+    ids=["product", "scatter", "large sum", "library"],
+)
+def test_what_xla_cannot_emit_is_left_alone(function):
+    x, y = jnp.arange(6.0).reshape(2, 3), jnp.ones((2, 3))
+    arguments = (x + jnp.eye(2, 3), y)
+    assert marks(one_kernel(function), *arguments) == 0
+    np.testing.assert_allclose(compiled(one_kernel(function), *arguments)(*arguments), function(*arguments))
+
+
+def test_arguments_that_are_not_read_passed_through_or_of_other_types():
+    x, unread, mask = jnp.arange(3.0), jnp.ones((4, 2)), jnp.array([True, False, True])
+    kernel = one_kernel(lambda x, unread, mask: (x, jnp.where(mask, x + 1, -x), mask))
+    assert marks(kernel, x, unread, mask) == 1
+    passed, chosen, same = compiled(kernel, x, unread, mask)(x, unread, mask)
+    np.testing.assert_array_equal(passed, x)
+    np.testing.assert_array_equal(chosen, [1, -1, 3])
+    np.testing.assert_array_equal(same, mask)
+    assert marks(one_kernel(lambda x, n: x * n), x, jnp.array(2)) == 0  # integers do not travel among floats
+
+
+def test_not_a_number_stays_one():
+    robot = soa.models.chain(4)
+    q, v, tau = state(robot)
+    assert jnp.isnan(jax.jit(soa.forward_dynamics)(robot, q.at[0].set(jnp.nan), v, tau)).any()
