@@ -2,7 +2,8 @@
 
 A step is any function `step(robot, q, v, tau, dt) -> (q, v)`. If it takes a keyword `dynamics` and calls that for its
 accelerations, the full linearization of each call is computed once by Algorithm 6 and all columns pass through it as
-one product of matrices; otherwise each column is one O(N) tangent of whatever the step calls.
+one product of matrices; otherwise each column is one O(N) tangent of whatever the step calls. The matrices of
+`semi_implicit_euler` are written down.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Float, Shaped
 
@@ -92,6 +94,43 @@ def _by_matrices_jvp(primals, tangents):
 dynamics_by_matrices.defjvp(_by_matrices_jvp, symbolic_zeros=True)
 
 
+def _euler_matrices(robot: Multibody, q, v, tau, dt) -> LinearizedStep:
+    """Of `semi_implicit_euler`: dv' = dv + dt da and dq' = J_q dq + J_v dv', the latter joint by joint."""
+    by_q, by_v, by_tau = (dt * x for x in linearize_forward_dynamics(robot, q, v, tau))
+    one = jnp.eye(robot.nv, dtype=by_q.dtype)
+    velocity = jnp.concatenate([by_q, one + by_v, by_tau], axis=1)  # dv' by dq, dv, dtau
+    if all(joint.nq == joint.nv for joint in robot.topology.joints):  # coordinates that add
+        J_q, moved = one, dt * velocity
+    else:
+        J_q, J_v = _moved_coordinates(robot, q, v + dt * forward_dynamics(robot, q, v, tau), dt)
+        moved = J_v @ velocity
+    nv = robot.nv
+    position = jnp.concatenate([moved[:, :nv] + J_q, moved[:, nv:]], axis=1)
+    both = jnp.concatenate([position, velocity])
+    return LinearizedStep(both[:, : 2 * nv], both[:, 2 * nv :])
+
+
+def _moved_coordinates(robot: Multibody, q, v, dt) -> tuple[Array, Array]:
+    """Derivatives (nv, nv) of q moved by dt v, along tangents of q and by v, seen from where it arrives.
+
+    Both are made of blocks, one per joint, so one tangent serves a degree of freedom of every joint at once.
+    """
+    joints = robot.topology.joints
+    number = np.repeat(np.arange(len(joints)), [joint.nv for joint in joints])
+    place = np.concatenate([np.arange(joint.nv) for joint in joints])
+    seeds = jnp.asarray(place == np.arange(place.max() + 1)[:, None], v.dtype)
+    arrived = robot.integrate(q, dt * v)
+
+    def moved(dq, dv):
+        return robot.difference(arrived, robot.integrate(robot.integrate(q, dq), dt * (v + dv)))
+
+    def blocks(along: Callable) -> Array:
+        columns = jax.vmap(lambda seed: jax.jvp(along, (jnp.zeros_like(v),), (seed,))[1], out_axes=1)(seeds)
+        return jnp.where(number[:, None] == number, columns[:, place], 0)
+
+    return blocks(lambda dq: moved(dq, jnp.zeros_like(v))), blocks(lambda dv: moved(jnp.zeros_like(v), dv))
+
+
 def linearize_step(
     robot: Multibody,
     q: Shaped[Array, " nq"],
@@ -103,6 +142,8 @@ def linearize_step(
 ) -> LinearizedStep:
     """A (2 nv, 2 nv) and B (2 nv, nv) of one integrator step, in tangent coordinates (dq, dv) before and after."""
     q, v, tau = robot.check_q(q), robot.check_v(v), robot.check_v(tau, "tau")
+    if step is semi_implicit_euler:
+        return _euler_matrices(robot, q, v, tau, dt)
     takes_dynamics = "dynamics" in inspect.signature(step).parameters
     advance = (lambda *x: step(*x, dynamics=dynamics_by_matrices)) if takes_dynamics else step
     arrived = jax.lax.stop_gradient(advance(robot, q, v, tau, dt)[0])

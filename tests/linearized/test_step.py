@@ -42,6 +42,23 @@ def test_matrices(step):
     assert_close(B, expected[:, 2 * n :], 1e-8, "B")
 
 
+@pytest.mark.parametrize("seed", range(2))
+def test_matrices_of_euler_steps_equal_automatic_ones(seed):
+    """Every kind of joint in one tree: those whose coordinates add, and those whose do not."""
+    robot = soa.models.random_tree(seed, 9, damping=True)
+    q, v, tau, _ = (x[0] for x in random_states(robot, 44 + seed, 1))
+
+    def same_step(*arguments):  # by another name it is differentiated
+        return semi_implicit_euler(*arguments)
+
+    def both(robot, q, v, tau):
+        return [soa.linearize_step(robot, q, v, tau, DT, step=step) for step in (semi_implicit_euler, same_step)]
+
+    written, automatic = jax.jit(both)(robot, q, v, tau)
+    assert_close(written.A, automatic.A, 1e-10, "A")
+    assert_close(written.B, automatic.B, 1e-10, "B")
+
+
 def test_runge_kutta_is_of_fourth_order_on_quaternions():
     robot = soa.models.random_tree(4, 1, kinds=["spherical"])
     q, v, tau, _ = (x[0] for x in random_states(robot, 42, 1))
