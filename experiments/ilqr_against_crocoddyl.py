@@ -309,9 +309,10 @@ def main() -> None:
     parser.add_argument("--only", default="", help="problems whose name holds this")
     options = parser.parse_args()
     curves, rows = {}, []
-    arm = None
+    arms = {}
     for race in [make(name) for name, make in RACES.items() if options.only in name]:
-        arm = race.task if race.name == "Panda reaching" else arm
+        if race.name in ("Panda reaching", "free-flying arm"):
+            arms[race.name] = race.task
         problem, x_of, guess = crocoddyl_problem(race)
         check_same_problem(race, problem, x_of, guess)
         task = race.task
@@ -348,11 +349,12 @@ def main() -> None:
             f"{1e3 * ours / max(count, 1):8.2f} {1e3 * theirs / max(their_count, 1):8.2f}"
             f"   (compiled in {compiled:.0f} s)"
         )
-    if arm is not None:
-        print("\nPanda reaching, one iteration (100 steps of 7 joints), ms:")
+    for name, arm in arms.items():
+        steps, nv = arm.problem.horizon, arm.robot.nv
+        print(f"\n{name}, one iteration ({steps} steps, {nv} degrees of freedom), ms:")
         times = per_iteration(arm, options.repetitions)
-        for name, seconds in times.items():
-            print(f"{name:48s} {1e3 * seconds:8.2f}   {seconds / times['analytical']:5.2f} times")
+        for way, seconds in times.items():
+            print(f"{way:48s} {1e3 * seconds:8.2f}   {seconds / times['analytical']:5.2f} times")
     worst = max(abs(cost - their_cost) / their_cost for _, cost, their_cost, *_ in rows)
     print(f"\nlargest relative difference of final costs: {worst:.1e}")
     try:

@@ -85,7 +85,8 @@ def one_kernel(function: Callable) -> Callable:
         leaves, structure = jax.tree.flatten(arguments)
         shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in leaves]
         dtype, sizes = _common_float(leaves), [x.size for x in leaves]
-        if dtype is None or os.environ.get(OFF) == "0" or (multi_output_fusion() and sum(sizes) > LARGEST_FUSED):
+        too_large = multi_output_fusion() and sum(sizes) > LARGEST_FUSED
+        if dtype is None or too_large or os.environ.get(OFF) == "0" or jax.default_backend() != "cpu":
             return function(*arguments)
         program, results = jax.make_jaxpr(function, return_shape=True)(*jax.tree.unflatten(structure, shapes))
         results, form = jax.tree.flatten(results)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pinocchio as pin
@@ -10,10 +12,24 @@ from cases import ROLLOUT_DT, ROLLOUT_STEPS
 from coordinates import arrange
 from operations import joint_part
 
+STACK = 2**30
+"""Bytes for Pinocchio's URDF reader, which calls itself from link to link: a chain of 4096 needs more than a thread's
+usual stack and would take the process down."""
+
+
+def _read(urdf: str, floating: bool) -> pin.Model:
+    usual = threading.stack_size(STACK)
+    try:
+        with ThreadPoolExecutor(1) as reader:
+            base = (pin.JointModelFreeFlyer(),) if floating else ()
+            return reader.submit(pin.buildModelFromUrdf, urdf, *base).result()
+    finally:
+        threading.stack_size(usual)
+
 
 class PinocchioRobot:
     def __init__(self, urdf: str, floating: bool, joints: Sequence[str]):
-        self.model = pin.buildModelFromUrdf(urdf, *((pin.JointModelFreeFlyer(),) if floating else ()))
+        self.model = _read(urdf, floating)
         self.model.armature[:] = 0
         self.data = self.model.createData()
         self.floating, self.joints = floating, list(joints)

@@ -1,6 +1,6 @@
 """jaxsoa beside Pinocchio, frax, MJX, Brax, adam and JaxSim: same robots, same states, one run.
 
-    pip install -e ".[bench]" && python experiments/benchmarks/run.py            about 20 minutes on two quiet cores
+    pip install -e ".[bench]" && python experiments/benchmarks/run.py            under an hour on two quiet cores
     python experiments/benchmarks/run.py --quick                                 about 4 minutes, fewer contenders
     python experiments/benchmarks/run.py --full                                  everything, many hours
     python experiments/benchmarks/run.py --robots arm --operations linearization --batches 64 1024 --peers frax
@@ -39,8 +39,8 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     peers = [name for name in ENTRIES if name != "jaxsoa"]
     parser.add_argument("--peers", nargs="*", choices=peers, help="contenders beside jaxsoa; default: all")
     parser.add_argument("--repetitions", type=int, default=15, help="at most, of each contender and case")
-    parser.add_argument("--minutes", type=float, help="cases not begun by then are left out (20; quick 4; full: none)")
-    parser.add_argument("--patience", type=float, help="seconds a contender may take to compile a case (60; full 600)")
+    parser.add_argument("--minutes", type=float, help="cases not begun by then are left out (60; quick 4; full: none)")
+    parser.add_argument("--patience", type=float, help="seconds a contender may take to compile a case (30; full 600)")
     parser.add_argument("--output", type=Path, default=Path("benchmark-results"))
     parser.add_argument("--keep-cache", action="store_true", help="use JAX's compilation cache: no compile times")
     parser.add_argument("--no-plots", action="store_true")
@@ -67,8 +67,8 @@ def main() -> int:
         names = ["jaxsoa", *options.peers]
     else:
         names = list(QUICK if options.quick else ENTRIES)
-    minutes = options.minutes or (4.0 if options.quick else float("inf") if options.full else 20.0)
-    patience = options.patience or (600.0 if options.full else 60.0)
+    minutes = options.minutes or (4.0 if options.quick else float("inf") if options.full else 60.0)
+    patience = options.patience or (600.0 if options.full else 30.0)
     limits = Limits(options.repetitions, minutes * 60, patience)
     options.output.mkdir(parents=True, exist_ok=True)
     for log in options.output.glob("*.log"):

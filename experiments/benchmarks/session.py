@@ -205,6 +205,8 @@ class Session:
                 self.references[key] = pin_robot.joint_part(case.operation, [function(*row) for row in rows])
             except ImportError as error:
                 self.references[key] = f"no reference: {error}"
+            except MemoryError:  # Pinocchio's data hold dense matrices, of 4096 links too many
+                self.references[key] = "no reference: Pinocchio has too little memory for this robot"
         return self.references[key]
 
 

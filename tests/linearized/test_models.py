@@ -9,6 +9,7 @@ import pytest
 from helpers.compare import assert_close, random_states
 
 import jaxsoa as soa
+from jaxsoa.linearized import forward
 from jaxsoa.linearized.conventional import conventional_linearization, conventional_perturbation
 from jaxsoa.linearized.forward import by_parts
 from jaxsoa.model.joints import JOINT_KINDS
@@ -91,9 +92,26 @@ def test_forward_model_is_the_derivative_of_forward_dynamics(make):
             assert_close(x, y[1], 1e-10, f"{way}: {name}")
 
 
+@on_robots()
+def test_the_form_for_large_robots(make, monkeypatch):
+    """Sweeps that carry all columns instead of dense products, one state and a batch."""
+    robot = make()
+    states = random_states(robot, 5, 3)
+    one = tuple(x[1] for x in states)
+    expected = algorithm_6(robot, *one)
+    monkeypatch.setattr(forward, "DENSE_UP_TO", 0)
+    answers = {
+        "batched": jax.tree.map(lambda x: x[1], batched(lambda *x: soa.linearize_forward_dynamics(*x))(robot, *states)),
+        "one state": jax.jit(lambda *x: soa.linearize_forward_dynamics(*x))(robot, *one),
+    }
+    for way, answer in answers.items():
+        for name, x, y in zip(answer._fields, answer, expected, strict=True):
+            assert_close(x, y, 1e-10, f"{way}: {name}")
+
+
 @on_robots("mixed")
 def test_other_ways_to_the_forward_model(make):
-    """Algorithm 4, and the form of Algorithm 6 for large robots, against reverse mode."""
+    """Algorithm 4, and Algorithm 6 in the form that higher derivatives take, against reverse mode."""
     robot = make()
     state = tuple(x[0] for x in random_states(robot, 2, 1))
     expected = jax.jit(matrices_by_ad(soa.forward_dynamics, jax.jacrev))(robot, *state)
