@@ -8,13 +8,13 @@ additions) are counted in the program as in `operation_counts.py`; run times are
 exponent is the slope of log time over log n from the first size above 64 on.
 
 Two things change between 64 and 65 links, and neither is work that grows:
-- Algorithm 6 stops multiplying dense matrices and takes the sweeps (n^3 operations become n^2).
-- XLA's CPU runtime runs the operations of a loop's step one after another while every array that they touch has at most
-  512 bytes: 64 numbers in float64, 128 in float32. Above, it hands each step to a scheduler for several threads, and a
-  step of a sweep, a few microseconds of work, then takes about twice as long. Algorithm 5 jumps at 65 links in float64
-  and at 129 in float32 (`--float32`), by the same program.
+- Algorithm 6 stops multiplying dense matrices and takes two sweeps more (n^3 operations become n^2).
+- Algorithm 5 is many kernels (the sweeps of Algorithm 6 are one). XLA's CPU runtime runs those of a loop's step one
+  after another while every array that they touch has at most 512 bytes: 64 numbers in float64, 128 in float32. Above,
+  it hands each step to a scheduler for several threads, and a step of a sweep, a few microseconds of work, then takes
+  about twice as long. Algorithm 5 jumps at 65 links in float64 and at 129 in float32 (`--float32`).
 With `--whole-loops` XLA compiles each sweep into one kernel (its option xla_cpu_small_while_loop_byte_threshold) and
-schedules nothing inside: that jump is gone, and one evaluation on its own is several times as fast.
+schedules nothing inside: that jump is gone.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ def functions() -> dict[str, dict[str, tuple[int, ...]]]:
         if not inspect.isfunction(function) or name in LEFT_OUT:
             continue
         parameters = list(inspect.signature(function).parameters)
-        if parameters[0] != "robot":
+        if parameters[:1] != ["robot"]:
             continue
         hints = typing.get_type_hints(function)
         shapes = {p: shape_of(hints.get(p)) for p in parameters}
