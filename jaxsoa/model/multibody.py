@@ -166,7 +166,8 @@ class Multibody(eqx.Module):
         """The differentiable geometry of a group's joints, axes normalized, stacked."""
 
         def unit(axis: Array) -> Array:
-            return axis / jnp.sqrt(jnp.sum(axis * axis, axis=1, keepdims=True))
+            x, y, z = (axis[:, i : i + 1] for i in range(3))  # spelled out, it fuses and fits into a kernel
+            return axis / jnp.sqrt(x * x + y * y + z * z)
 
         links = group.links
         axis, axis2, pitch = (take_rows(x, links) for x in (self.axis, self.axis2, self.pitch))
