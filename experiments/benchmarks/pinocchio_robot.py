@@ -16,6 +16,9 @@ STACK = 2**30
 """Bytes for Pinocchio's URDF reader, which calls itself from link to link: a chain of 4096 needs more than a thread's
 usual stack and would take the process down."""
 
+MOST_DATA = 2**33
+"""Bytes; the system would end a process that asks for many times its memory, and the run with it."""
+
 
 def _read(urdf: str, floating: bool) -> pin.Model:
     usual = threading.stack_size(STACK)
@@ -30,6 +33,8 @@ def _read(urdf: str, floating: bool) -> pin.Model:
 class PinocchioRobot:
     def __init__(self, urdf: str, floating: bool, joints: Sequence[str]):
         self.model = _read(urdf, floating)
+        if 8 * 6 * self.model.nv**3 > MOST_DATA:
+            raise MemoryError(f"Pinocchio's data hold a tensor of 6 nv^3 numbers, too much for nv = {self.model.nv}")
         self.model.armature[:] = 0
         self.data = self.model.createData()
         self.floating, self.joints = floating, list(joints)

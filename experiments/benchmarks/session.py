@@ -203,10 +203,8 @@ class Session:
                 function = getattr(pin_robot, case.operation)
                 rows = zip(*(states[name] for name in ARGUMENTS[case.operation]), strict=True)
                 self.references[key] = pin_robot.joint_part(case.operation, [function(*row) for row in rows])
-            except ImportError as error:
+            except (ImportError, MemoryError) as error:
                 self.references[key] = f"no reference: {error}"
-            except MemoryError:  # Pinocchio's data hold dense matrices, of 4096 links too many
-                self.references[key] = "no reference: Pinocchio has too little memory for this robot"
         return self.references[key]
 
 
