@@ -3,7 +3,7 @@
 XLA's CPU runtime starts a kernel per fused operation: some 50 ns each, hundreds of them in the sweeps over a robot,
 more than the arithmetic of one state. It can also emit a called function as a whole, loops and all, which it does of
 its own for small loops. `one_kernel` asks for that: the function is called, not inlined, and the call carries the mark
-that XLA puts on its small loops. On other platforms the mark is not set and the function is inlined as ever.
+that XLA puts on its small loops. On other platforms, and where JAX has several devices, it is left as it is.
 
 What XLA cannot emit inside such a kernel makes compilation fail, so only functions made of operations known to work
 are marked (`_fits`); all others are left as they are.
@@ -86,7 +86,7 @@ def one_kernel(function: Callable) -> Callable:
         shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in leaves]
         dtype, sizes = _common_float(leaves), [x.size for x in leaves]
         too_large = multi_output_fusion() and sum(sizes) > LARGEST_FUSED
-        if dtype is None or too_large or os.environ.get(OFF) == "0" or jax.default_backend() != "cpu":
+        if dtype is None or too_large or _left_to_xla():
             return function(*arguments)
         program, results = jax.make_jaxpr(function, return_shape=True)(*jax.tree.unflatten(structure, shapes))
         results, form = jax.tree.flatten(results)
@@ -107,6 +107,12 @@ def one_kernel(function: Callable) -> Callable:
         return jax.tree.unflatten(form, [_called_p.bind(x) for x in jax.jit(inside)(packed)])
 
     return called
+
+
+def _left_to_xla() -> bool:
+    """Where a kernel is not wanted, or with several devices, among which XLA might divide what is inside it."""
+    one_cpu = jax.default_backend() == "cpu" and jax.device_count() == 1
+    return not one_cpu or os.environ.get(OFF) == "0" or getattr(jax.config, "jax_disable_jit", False)
 
 
 def _common_float(leaves: list[Array]) -> Any:

@@ -1,5 +1,8 @@
 """Functions compiled as one kernel: the same answers, and only where XLA can do it."""
 
+import subprocess
+import sys
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -134,3 +137,20 @@ def test_not_a_number_stays_one():
     robot = soa.models.chain(4)
     q, v, tau = state(robot)
     assert jnp.isnan(jax.jit(soa.forward_dynamics)(robot, q.at[0].set(jnp.nan), v, tau)).any()
+
+
+def test_states_divided_among_devices():
+    """XLA may share out one state's arrays over devices, which it cannot do inside a kernel."""
+    program = (
+        "import jax\n"
+        "jax.config.update('jax_num_cpu_devices', 2)\n"
+        "import jax.numpy as jnp, numpy as np, jaxsoa as soa\n"
+        "from jax.sharding import AxisType, NamedSharding, PartitionSpec\n"
+        "robot = soa.models.puma560()\n"
+        "q = v = jnp.linspace(0.1, 0.6, 6)\n"
+        "forward = jax.jit(lambda q: soa.forward_dynamics(robot, q, v, v))\n"
+        "mesh = jax.make_mesh((2,), ('joints',), axis_types=(AxisType.Auto,))\n"
+        "shared = jax.device_put(q, NamedSharding(mesh, PartitionSpec('joints')))\n"
+        "np.testing.assert_allclose(forward(shared), forward(q), rtol=1e-3)\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
