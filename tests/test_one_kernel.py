@@ -144,6 +144,7 @@ def test_states_divided_among_devices():
     program = (
         "import jax\n"
         "jax.config.update('jax_num_cpu_devices', 2)\n"
+        "jax.config.update('jax_enable_x64', True)\n"
         "import jax.numpy as jnp, numpy as np, jaxsoa as soa\n"
         "from jax.sharding import AxisType, NamedSharding, PartitionSpec\n"
         "robot = soa.models.puma560()\n"
@@ -151,6 +152,6 @@ def test_states_divided_among_devices():
         "forward = jax.jit(lambda q: soa.forward_dynamics(robot, q, v, v))\n"
         "mesh = jax.make_mesh((2,), ('joints',), axis_types=(AxisType.Auto,))\n"
         "shared = jax.device_put(q, NamedSharding(mesh, PartitionSpec('joints')))\n"
-        "np.testing.assert_allclose(forward(shared), forward(q), rtol=1e-3)\n"
+        "np.testing.assert_allclose(forward(shared), forward(q), rtol=1e-10)\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
