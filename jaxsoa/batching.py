@@ -17,7 +17,8 @@ from jax.custom_batching import custom_vmap
 from jax.experimental.layout import Layout, with_layout_constraint
 from jaxtyping import Array
 
-from jaxsoa.one_kernel import one_kernel
+from jaxsoa.one_kernel import inside_a_kernel, one_kernel
+from jaxsoa.traced_late import traced_late
 from jaxsoa.xla_flags import multi_output_fusion
 
 SWEEP_CHUNK = 2048
@@ -72,19 +73,28 @@ def chunk_bytes(nv: int) -> int | None:
     return SWEEP_CHUNK if nv <= 12 else SWEEP_CHUNK // 2 if nv <= 24 else SWEEP_CHUNK // 4
 
 
-def either_way(function: Callable, *, linear: bool = False, dense: bool = False) -> Callable:
+def floating_type(*arguments: Any) -> Any:
+    """The type that arithmetic with all floating leaves of the arguments has."""
+    return jnp.result_type(*(x for x in jax.tree.leaves(arguments) if jnp.issubdtype(x.dtype, jnp.floating)))
+
+
+def either_way(
+    function: Callable, *, linear: bool = False, dense: bool = False, results: Callable | None = None
+) -> Callable:
     """`function(robot, ..., split=)` as one evaluation, packed; under `jax.vmap` in components, batch last, chunked.
 
     The result cannot be differentiated; it is for use inside derivative rules. With `linear`, the last argument holds
     tangents; where the batch is in those alone (columns of a Jacobian), what the rest gives is computed only once.
-    With `dense`, the results are (nv, nv) matrices, which want smaller chunks.
+    With `dense`, the results are (nv, nv) matrices, which want smaller chunks. Where `results(*arguments)` gives the
+    shapes of one evaluation's results, that is traced only if it is needed, which saves time under `jax.vmap`.
     """
 
     alone = one_kernel(partial(function, split=False))
+    late = alone if results is None else traced_late(alone, results)
 
     @custom_vmap
     def call(*arguments):
-        return alone(*arguments)
+        return alone(*arguments) if inside_a_kernel() else late(*arguments)
 
     @call.def_vmap
     def batched(axis_size, in_batched, *arguments):

@@ -6,6 +6,8 @@ number their links limb by limb, so the indices that sweeps need are a handful o
 
 from __future__ import annotations
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -43,6 +45,21 @@ def take_rows(x: Array, index: np.ndarray) -> Array:
     if len(pieces) > MAX_PIECES:
         return jnp.take(x, index, axis=0, mode="clip")
     return _joined(x, pieces)
+
+
+def take_rows_or_zeros(x: Array, index: np.ndarray) -> Array:
+    """x[index] along the first axis, zeros where the index is negative."""
+    index = np.asarray(index)
+    ends = [0, *(np.flatnonzero(np.diff(index < 0)) + 1), len(index)]
+    if len(ends) - 1 > MAX_PIECES:
+        keep = (index >= 0).reshape(-1, *(1,) * (x.ndim - 1))
+        return jnp.where(keep, take_rows(x, np.maximum(index, 0)), 0)
+    # Zeros between slices, not a choice row by row: what then takes rows of these reads the slices.
+    parts = []
+    for start, stop in itertools.pairwise(ends):
+        rows = index[start:stop]
+        parts.append(jnp.zeros((len(rows), *x.shape[1:]), x.dtype) if rows[0] < 0 else take_rows(x, rows))
+    return parts[0] if len(parts) == 1 else jnp.concatenate(parts)
 
 
 def _row_by_row(index: np.ndarray) -> bool:

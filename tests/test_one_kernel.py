@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import jaxsoa as soa
-from jaxsoa.one_kernel import OFF, one_kernel
+from jaxsoa.one_kernel import LARGEST_PACKED, OFF, one_kernel
 
 MARK = "xla_cpu_small_call"
 
@@ -133,6 +133,35 @@ def test_arguments_that_are_not_read_passed_through_or_of_other_types():
     assert marks(one_kernel(lambda x, n: x * n), x, jnp.array(2)) == 0  # integers do not travel among floats
 
 
+def test_a_kernel_inside_another_is_part_of_it():
+    x = jnp.arange(3.0)
+    double = one_kernel(lambda x: 2 * x)
+    fitting, not_fitting = (
+        one_kernel(lambda x: jnp.sum(double(x)) + x),
+        one_kernel(lambda x: jnp.outer(x, x) @ double(x)),
+    )
+    assert marks(fitting, x) == 1
+    assert marks(not_fitting, x) == 1  # only the inner one
+    np.testing.assert_array_equal(compiled(fitting, x)(x), 6 + x)
+    np.testing.assert_array_equal(compiled(not_fitting, x)(x), 10 * x)
+
+
+def test_large_arguments_read_or_not_and_of_other_types():
+    large, count = jnp.arange(LARGEST_PACKED + 1.0), jnp.arange(LARGEST_PACKED + 1)
+    kernel = one_kernel(lambda x, read, unread, count: (x + read[-1] + count[-1], jnp.all(x > 0), jnp.any(x > 1)))
+    x = jnp.arange(3.0)
+    assert marks(kernel, x, large, large, count) == 1
+    total, every, some = compiled(kernel, x, large, large, count)(x, large, large, count)
+    np.testing.assert_array_equal(total, x + 2 * LARGEST_PACKED)
+    assert not every and some
+
+
+def test_forward_mode_goes_through_a_kernel():
+    x = jnp.linspace(0.1, 0.5, 4)
+    slope = jax.jit(lambda x: jax.jvp(one_kernel(jnp.sin), (x,), (jnp.ones_like(x),))[1])(x)
+    np.testing.assert_allclose(slope, np.cos(x), rtol=1e-6)
+
+
 def test_not_a_number_stays_one():
     robot = soa.models.chain(4)
     q, v, tau = state(robot)
@@ -155,3 +184,27 @@ def test_states_divided_among_devices():
         "np.testing.assert_allclose(forward(shared), forward(q), rtol=1e-10)\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@pytest.mark.parametrize("closed_over", [False, True])
+def test_a_large_argument_that_only_jax_takes_for_read(closed_over):
+    """XLA stops the process at a kernel's parameter that is never read."""
+
+    @jax.custom_jvp
+    def first(x, _):
+        return 2 * x
+
+    first.defjvp(lambda primals, tangents: (first(*primals), 2 * tangents[0]))
+    compute = one_kernel(lambda x, y: jnp.sin(first(x, y)))
+    x, y = jnp.arange(3.0), jnp.ones(5000)
+    found = jax.jit(lambda x: compute(x, y))(x) if closed_over else jax.jit(compute)(x, y)
+    np.testing.assert_allclose(found, np.sin(2 * np.arange(3.0)), rtol=1e-12)
+
+
+def test_a_large_constant():
+    """XLA stops the process at a kernel's argument that is a constant, too."""
+    constant = np.random.default_rng(0).normal(size=5000)
+    compute = one_kernel(lambda x, y: jax.lax.scan(lambda c, t: (c + t, c * t), x[0], y)[1] + x[1])
+    found = jax.jit(lambda x: compute(x, jnp.asarray(constant)))(jnp.array([0.5, 2.0]))
+    before = 0.5 + np.concatenate([[0], np.cumsum(constant)[:-1]])
+    np.testing.assert_allclose(found, before * constant + 2, rtol=1e-10, atol=1e-10)

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from jaxsoa.sweeps import MAX_LISTED_CHILDREN, MAX_RUNS, SweepPlan, gather, scatter
+from jaxsoa.sweep_plan import MAX_LISTED_CHILDREN, MAX_RUNS, SweepPlan
+from jaxsoa.sweeps import gather, scatter
 
 
 def scatter_loop(parents, body, base, xs):

@@ -75,6 +75,7 @@ def default_grid() -> list[Case]:
         *(Case("arm", "forward_dynamics", n) for n in (64, 1024, 16384)),
         *(Case(robot, "rollout", 64) for robot in real[:2]),
         *(Case(robot, "forward_dynamics", 4096, "float32") for robot in real),
+        *(Case(f"chain-{n}", "forward_dynamics", 1, "float32") for n in (8, 64, 512)),
     ]
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxsoa.dynamics.kinematics import Kinematics, base_vector
-from jaxsoa.indexing import take_rows
+from jaxsoa.indexing import take_rows_or_zeros
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.spatial import ops
 from jaxsoa.spatial.inertia import RigidInertia, SpatialInertia
@@ -67,8 +67,7 @@ def on_last(robot: Multibody, x: Array) -> Array:
 def _spread(robot: Multibody, x: Array, where: np.ndarray) -> Array:
     if robot.topology.single_dof:
         return x
-    keep = where.reshape(-1, *(1,) * (x.ndim - 1))
-    return jnp.where(keep, take_rows(x, robot.topology.dof_link), 0)
+    return take_rows_or_zeros(x, np.where(where, robot.topology.dof_link, -1))
 
 
 def dof_tree(robot: Multibody, kin: Kinematics) -> DofTree:
@@ -119,12 +118,12 @@ def articulated_body(
 
     def step(children, x):
         body, h, offset, armature, mask = x
-        r = riccati_step(children, body, h[:3], h[3:], armature, mask)
-        return updated(r).shifted(offset), (r.inertia, r.pivot, jnp.concatenate(r.gain))
+        r = riccati_step(SpatialInertia.expanded(children), body, h[:3], h[3:], armature, mask)
+        return updated(r).shifted(offset).compact(), (r.inertia, r.pivot, jnp.concatenate(r.gain))
 
     xs = (dof_inertias(robot, inertias), tree.axes, tree.offset, robot.armature, prescribed)
     dtype = jnp.result_type(kin.axes, robot.mass)
-    _, (P, D, G) = gather(robot.topology.dof_plan, step, zero_inertia(dtype), xs)
+    _, (P, D, G) = gather(robot.topology.dof_plan, step, zero_inertia(dtype).compact(), xs)
     return ArticulatedBody(tree, P, D, G)
 
 

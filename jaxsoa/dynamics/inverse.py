@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Shaped
 
-from jaxsoa.batching import either_way, linear_zeros
+from jaxsoa.batching import either_way, floating_type, linear_zeros
 from jaxsoa.dynamics.kinematics import (
     accelerations,
     base_vector,
@@ -73,7 +73,11 @@ def _torque(robot: Multibody, q: Array, v: Array, a: Array, f_ext: Array | None,
     return torque_of(robot, moving_bodies(robot, q, v, split), v, a, f_ext, split)
 
 
-_torque_either_way = either_way(_torque)
+def _torque_shape(robot: Multibody, *state) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct((robot.nv,), floating_type(robot, *state))
+
+
+_torque_either_way = either_way(_torque, results=_torque_shape)
 
 
 @jax.custom_jvp

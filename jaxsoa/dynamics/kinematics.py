@@ -98,8 +98,9 @@ def joint_motion(robot: Multibody, q: Array, v: Array | None = None, split: bool
 
 def _columns(x: Array, index: np.ndarray, split: bool):
     """Coordinates of a group's joints: (n, k), or a tuple of k arrays (n,)."""
-    columns = take_rows(x, index)
-    return tuple(columns[:, i] for i in range(index.shape[1])) if split else columns
+    if split:
+        return tuple(take_rows(x, column) for column in index.T)
+    return take_rows(x, index)
 
 
 def _combine(axes, rates):

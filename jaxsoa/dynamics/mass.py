@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Shaped
 
-from jaxsoa.batching import either_way, staged, stored
+from jaxsoa.batching import either_way, floating_type, staged, stored
 from jaxsoa.dynamics.articulated import (
     ArticulatedBody,
     Factors,
@@ -80,7 +80,11 @@ def _composite_mass_matrix(robot: Multibody, q: Array, split: bool) -> Array:
     return jnp.where(support, lower, upper) + jnp.where(diagonal, robot.armature[:, None], 0)
 
 
-_mass_either_way = either_way(_composite_mass_matrix, dense=True)
+def _mass_shape(robot: Multibody, q: Array) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct((robot.nv, robot.nv), floating_type(robot, q))
+
+
+_mass_either_way = either_way(_composite_mass_matrix, dense=True, results=_mass_shape)
 
 
 @jax.custom_jvp

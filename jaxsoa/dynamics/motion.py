@@ -11,12 +11,14 @@ with inverse dynamics differentiated at fixed a and M^-1 applied by the factors 
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array
 
-from jaxsoa.batching import either_way, linear_zeros
+from jaxsoa.batching import either_way, floating_type, linear_zeros
 from jaxsoa.dynamics.articulated import (
     DofTree,
     Factors,
@@ -96,6 +98,7 @@ def _sweeps(robot: Multibody, q, v, a, tau, f_ext, prescribed, split: bool) -> t
     found, felt = scatter(topology.dof_plan, outward, base, xs)
     axes = spatial_rows(h_w, h_v)
     factors = Factors(DofTree(axes, ops.join_vector(offset)), spatial_rows(g_w, g_v), pivot_inverse)
+    factors = jax.tree.map(lambda x: x.astype(found.dtype), factors)  # external forces may be more precise than poses
     if prescribed is None:
         return found, tau.astype(found.dtype), factors
     acceleration = jnp.where(prescribed, a, found)
@@ -103,7 +106,18 @@ def _sweeps(robot: Multibody, q, v, a, tau, f_ext, prescribed, split: bool) -> t
     return acceleration, jnp.where(prescribed, needed, tau), factors
 
 
-_sweeps_either_way = either_way(_sweeps)
+def _results(robot: Multibody, q, v, a, tau, f_ext, prescribed) -> tuple:
+    """Shapes of what `_sweeps` finds."""
+    dtype = floating_type(robot, q, v, a, tau, f_ext)
+
+    def shape(*sizes: int) -> Any:
+        return jax.ShapeDtypeStruct(sizes, dtype)
+
+    nv = robot.nv
+    return shape(nv), shape(nv), Factors(DofTree(shape(nv, 6), shape(nv, 3)), shape(nv, 6), shape(nv))
+
+
+_sweeps_either_way = either_way(_sweeps, results=_results)
 
 
 @jax.custom_jvp

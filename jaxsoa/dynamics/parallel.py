@@ -163,10 +163,14 @@ def _combine(outer: _Stretch, inner: _Stretch) -> _Stretch:
     return _Stretch(
         j.A @ XA,
         _mv(j.A, Xb) + j.b,
-        j.A @ XC @ _t(j.A) + j.C,
+        _symmetric(j.A @ XC @ _t(j.A) + j.C),
         _mv(_t(XA), j.eta - _mv(j.J, i.b)) + i.eta,
-        _t(XA) @ j.J @ i.A + i.J,
+        _symmetric(_t(XA) @ j.J @ i.A + i.J),
     )
+
+
+def _symmetric(m: Array) -> Array:
+    return (m + _t(m)) / 2
 
 
 def forward_dynamics_parallel(robot: Multibody, q: Array, v: Array, tau: Array, f_ext: Array | None) -> Array:

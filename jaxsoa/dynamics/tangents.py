@@ -194,7 +194,8 @@ def perturbed_motion(
             return c_rates, None, y
         return c_rates, motion.full(c_given) - d_a, jnp.where(prescribed, held, y)
 
-    forward, reverse = either_way(solve, linear=True), either_way(solve_transposed, linear=True)
+    # What is found has the form of what is given: the last argument.
+    forward, reverse = (either_way(f, linear=True, results=lambda *x: x[-1]) for f in (solve, solve_transposed))
     fixed = (state[0], state[1:], a, factors, prescribed)
     d_given, d_tau = given
     rhs = linked((varying.rates, d_given, free_only(d_tau, prescribed)))

@@ -13,6 +13,7 @@ of dense triangular matrices are faster: `DENSE_UP_TO` says where the two part.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -43,12 +44,17 @@ from jaxsoa.linearized.state import (
     zeros_of_one,
 )
 from jaxsoa.model.multibody import Multibody
+from jaxsoa.one_kernel import in_one_kernel, one_kernel
 from jaxsoa.spatial import ops
 from jaxsoa.spatial.inertia import SpatialInertia
 from jaxsoa.sweeps import gather, scatter
 
 DENSE_UP_TO = 64
 """Degrees of freedom up to which the last products are of dense matrices (O(N^3) with a very small constant)."""
+
+
+ROWS_AT_ONCE = 4
+"""Of products in loops: more would not be faster, and longer to compile."""
 
 
 class LinearizedForwardDynamics(NamedTuple):
@@ -68,7 +74,7 @@ def _on(where, robot: Multibody, tree):
 
 
 def _forward_sweeps(robot: Multibody, q: Array, v: Array, tau: Array, f_ext: Array | None):
-    """(MotionState at the accelerations found, G, 1 / D). A batch may trail every argument."""
+    """(MotionState at the accelerations found, G, 1 / D, accelerations). A batch may trail every argument."""
     topology = robot.topology
     moving = moving_state(robot, q, v)
     body, velocity, axis = moving.body, moving.velocity, moving.axis
@@ -112,7 +118,7 @@ def _forward_sweeps(robot: Multibody, q: Array, v: Array, tau: Array, f_ext: Arr
     acceleration, outboard = sc.take((acceleration, outboard), last)
     force = collect(robot, moving.offset, net_forces(moving, acceleration, f_ext))
     rates = axis_rates(robot, axis, velocity, fixed_point_acceleration(velocity, acceleration), v, a)
-    return MotionState(moving, acceleration, force, outboard, rates), gain, pivot_inverse
+    return MotionState(moving, acceleration, force, outboard, rates), gain, pivot_inverse, a
 
 
 def _whitening(robot: Multibody, moving: Moving, gain: Spatial) -> Array:
@@ -143,29 +149,58 @@ class Swept(NamedTuple):
     gain: Spatial  # G
     pivot_inverse: Array  # 1 / D
     E: Array | None  # I - H psi K; left out above `DENSE_UP_TO`
+    a: Array  # accelerations
 
 
 def _swept(robot: Multibody, q, v, tau, f_ext, stage=_same) -> Swept:
-    state, gain, pivot_inverse = stage(_forward_sweeps(robot, q, v, tau, f_ext))
+    state, gain, pivot_inverse, a = stage(_forward_sweeps(robot, q, v, tau, f_ext))
     E = _whitening(robot, state.moving, gain) if robot.nv <= DENSE_UP_TO else None
-    return Swept(model_rows(robot, state), state.moving.axis, state.moving.offset, gain, pivot_inverse, E)
+    return Swept(model_rows(robot, state), state.moving.axis, state.moving.offset, gain, pivot_inverse, E, a)
 
 
-def _products(robot: Multibody, v, swept: Swept, stage, to_front) -> LinearizedForwardDynamics:
+class Linearization(NamedTuple):
+    """The derivatives, and the accelerations that were found on the way."""
+
+    matrices: LinearizedForwardDynamics
+    a: Float[Array, " nv"]
+
+
+def _products(robot: Multibody, v, swept: Swept, stage, to_front) -> Linearization:
     """M^-1 and its products with the inverse model; `to_front` brings a trailing batch axis to the front."""
-    rows, axis, offset, gain, pivot_inverse, E = swept
+    rows, axis, offset, gain, pivot_inverse, E, a = swept
     wrt_q, wrt_v, _ = inverse_model(robot, stage(rows), v)
     nv = robot.nv
     if E is None:  # sweeps that carry all columns
         one = jnp.eye(nv, dtype=wrt_q.dtype).reshape(nv, nv, *(1,) * (v.ndim - 1))
         columns = jnp.concatenate([-wrt_q, -wrt_v, jnp.broadcast_to(one, wrt_q.shape)], axis=1)
         axis, offset, gain, pivot_inverse = jax.tree.map(lambda x: x[:, None], (axis, offset, gain, pivot_inverse))
-        solved = to_front(solve_in_components(robot, axis, offset, gain, pivot_inverse, columns))
-        return LinearizedForwardDynamics(*jnp.split(solved, 3, axis=-1))
-    both, E, pivot_inverse = to_front((jnp.concatenate([wrt_q, wrt_v], axis=1), E, pivot_inverse))
+        columns = solve_in_components(robot, axis, offset, gain, pivot_inverse, columns)
+        solved, a = to_front((columns, a))
+        return Linearization(LinearizedForwardDynamics(*jnp.split(solved, 3, axis=-1)), a)
+    both, E, pivot_inverse, a = to_front((jnp.concatenate([wrt_q, wrt_v], axis=1), E, pivot_inverse, a))
     inverse = stage(jnp.einsum("...ki,...kj->...ij", E * pivot_inverse[..., :, None], E))
     product = -(inverse @ both)
-    return LinearizedForwardDynamics(product[..., :nv], product[..., nv:], inverse)
+    return Linearization(LinearizedForwardDynamics(product[..., :nv], product[..., nv:], inverse), a)
+
+
+def _in_loops(robot: Multibody, q, v, tau, f_ext) -> tuple[Array, ...]:
+    """wrt_q, wrt_v, wrt_tau and the accelerations of a small batch, which trails, without a call of a library."""
+    swept = _swept(robot, q, v, tau, f_ext)
+    wrt_q, wrt_v, _ = inverse_model(robot, stored(swept.rows), v)
+    assert swept.E is not None  # small robots only
+    inverse = _product_by_rows(swept.E * swept.pivot_inverse[:, None], swept.E)
+    product = -_product_by_rows(inverse, jnp.concatenate([wrt_q, wrt_v], axis=1))  # the inverse is symmetric
+    return product[:, : robot.nv], product[:, robot.nv :], inverse, swept.a
+
+
+def _product_by_rows(a: Array, b: Array) -> Array:
+    """a* b for each element of a trailing batch, over which every loop runs."""
+
+    def add_row(total, row):
+        return total + row[0][:, None] * row[1], None
+
+    start = jnp.zeros((a.shape[1], *b.shape[1:]), b.dtype)
+    return jax.lax.scan(add_row, start, (a, b), unroll=min(len(a), ROWS_AT_ONCE))[0]
 
 
 @custom_vmap
@@ -176,16 +211,49 @@ def _either_way(robot, q, v, tau, f_ext):
 
 @_either_way.def_vmap
 def _batched(axis_size, in_batched, *arguments):
+    in_batched, robot = tuple(in_batched), arguments[0]
+    size = chunk_of(axis_size, chunk_bytes(robot.nv), robot.dtype.itemsize, dense=True)
+
     def together(*arguments):
-        robot, q, v, tau, f_ext = jax.tree.map(batch_last, arguments, tuple(in_batched))
+        robot, q, v, tau, f_ext = jax.tree.map(batch_last, arguments, in_batched)
         return _products(robot, v, _swept(robot, q, v, tau, f_ext, staged), stage=staged, to_front=batch_first)
 
-    size = chunk_of(axis_size, chunk_bytes(arguments[0].nv), arguments[0].dtype.itemsize, dense=True)
-    outputs = in_chunks(together, size, axis_size, tuple(in_batched), arguments)
+    def shared_out(*arguments):
+        return in_chunks(together, size, axis_size, in_batched, arguments)
+
+    # Where one chunk holds all, starting its kernels one by one takes as long as they run.
+    alone = axis_size <= (size or axis_size) and robot.nv <= DENSE_UP_TO and robot.topology.dof_plan.is_chain
+    call = _small_batch(shared_out, in_batched) if alone and in_one_kernel() else shared_out
+    outputs = call(*arguments)
     return outputs, jax.tree.map(lambda _: True, outputs)
 
 
-def by_parts(robot: Multibody, q, v, tau, f_ext) -> LinearizedForwardDynamics:
+def _small_batch(shared_out: Callable, in_batched: tuple) -> Callable:
+    """A batch as one kernel; a batch of such batches is `shared_out`."""
+
+    @one_kernel
+    def kernel(*arguments):
+        def last(x, batched):
+            return jnp.moveaxis(x, 0, -1) if batched else x[..., None]
+
+        found = _in_loops(*jax.tree.map(last, arguments, in_batched))
+        *matrices, a = (jnp.moveaxis(x, -1, 0) for x in found)
+        return Linearization(LinearizedForwardDynamics(*matrices), a)
+
+    @custom_vmap
+    def call(*arguments):
+        return kernel(*arguments)
+
+    @call.def_vmap
+    def batch_of_batches(_, outer_batched, *arguments):
+        axes = jax.tree.map(lambda b: 0 if b else None, tuple(outer_batched))
+        outputs = jax.vmap(shared_out, in_axes=axes)(*arguments)
+        return outputs, jax.tree.map(lambda _: True, outputs)
+
+    return call
+
+
+def by_parts(robot: Multibody, q, v, tau, f_ext) -> Linearization:
     """Algorithm 6 from parts that have derivative rules: forward dynamics, the inverse model, solves with M.
 
     This is what higher derivatives differentiate: O(N^2), nothing of size N^3.
@@ -193,16 +261,18 @@ def by_parts(robot: Multibody, q, v, tau, f_ext) -> LinearizedForwardDynamics:
     a, _, _ = solve_motion(robot, q, v, jnp.zeros_like(tau), tau, f_ext, None)
     wrt_q, wrt_v, _ = inverse_model_raw(robot, q, v, a, f_ext)
     columns = solve_mass_matrix(robot, q, jnp.concatenate([wrt_q, wrt_v], axis=1))
-    return LinearizedForwardDynamics(-columns[:, : robot.nv], -columns[:, robot.nv :], mass_matrix_inverse(robot, q))
+    by_q, by_v = -columns[:, : robot.nv], -columns[:, robot.nv :]
+    return Linearization(LinearizedForwardDynamics(by_q, by_v, mass_matrix_inverse(robot, q)), a)
 
 
 @jax.custom_jvp
-def _linearize(robot, q, v, tau, f_ext):
+def linearization(robot: Multibody, q, v, tau, f_ext) -> Linearization:
+    """`linearize_forward_dynamics` of checked arguments, with the accelerations."""
     return _either_way(robot, q, v, tau, f_ext)
 
 
-@_linearize.defjvp
-def _linearize_jvp(primals, tangents):
+@linearization.defjvp
+def _linearization_jvp(primals, tangents):
     return jax.jvp(by_parts, primals, tangents)
 
 
@@ -219,4 +289,4 @@ def linearize_forward_dynamics(
     the fast way to the full matrices: `jax.jacfwd` of `forward_dynamics` gives the same, one O(N) tangent at a time.
     """
     q, v, tau, f_ext = robot.check_q(q), robot.check_v(v), robot.check_v(tau, "tau"), robot.check_f_ext(f_ext)
-    return _linearize(robot, q, v, tau, f_ext)
+    return linearization(robot, q, v, tau, f_ext).matrices

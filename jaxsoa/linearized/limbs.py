@@ -16,7 +16,7 @@ from jaxtyping import Array
 
 from jaxsoa.indexing import take_rows
 from jaxsoa.model.topology import Topology
-from jaxsoa.sweeps import SweepPlan
+from jaxsoa.sweep_plan import SweepPlan
 
 
 @dataclasses.dataclass(frozen=True)

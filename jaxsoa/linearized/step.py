@@ -19,7 +19,8 @@ from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Float, Shaped
 
 from jaxsoa.dynamics.forward import forward_dynamics
-from jaxsoa.linearized.forward import linearize_forward_dynamics
+from jaxsoa.linearized.forward import linearization, linearize_forward_dynamics
+from jaxsoa.model.joints import Joint
 from jaxsoa.model.multibody import Multibody
 
 Step = Callable[..., tuple[Array, Array]]
@@ -96,39 +97,43 @@ dynamics_by_matrices.defjvp(_by_matrices_jvp, symbolic_zeros=True)
 
 def _euler_matrices(robot: Multibody, q, v, tau, dt) -> LinearizedStep:
     """Of `semi_implicit_euler`: dv' = dv + dt da and dq' = J_q dq + J_v dv', the latter joint by joint."""
-    by_q, by_v, by_tau = (dt * x for x in linearize_forward_dynamics(robot, q, v, tau))
-    one = jnp.eye(robot.nv, dtype=by_q.dtype)
-    velocity = jnp.concatenate([by_q, one + by_v, by_tau], axis=1)  # dv' by dq, dv, dtau
-    if all(joint.nq == joint.nv for joint in robot.topology.joints):  # coordinates that add
-        J_q, moved = one, dt * velocity
-    else:
-        J_q, J_v = _moved_coordinates(robot, q, v + dt * forward_dynamics(robot, q, v, tau), dt)
-        moved = J_v @ velocity
     nv = robot.nv
-    position = jnp.concatenate([moved[:, :nv] + J_q, moved[:, nv:]], axis=1)
-    both = jnp.concatenate([position, velocity])
+    matrices, a = linearization(robot, q, v, tau, None)
+    by_q, by_v, by_tau = (dt * x for x in matrices)
+    one = jnp.eye(nv, dtype=by_q.dtype)
+    velocity = jnp.concatenate([by_q, one + by_v, by_tau], axis=1)  # dv' by dq, dv, dtau
+    before = np.eye(nv, 3 * nv)  # dq by dq, dv, dtau
+    rows = []
+    for group in robot.topology.groups:
+        place, new, old = group.v_index, velocity[group.v_index], before[group.v_index].astype(one.dtype)
+        if group.joint.nq == group.joint.nv:  # coordinates that add
+            moved = old + dt * new
+        else:
+            J_q, J_v = _moved_coordinates(group.joint, q[group.q_index], (v + dt * a)[place], dt)
+            # Products as sums of a few terms: blocks are too small for a library.
+            moved = sum(
+                J_q[:, :, k, None] * old[:, None, k] + J_v[:, :, k, None] * new[:, None, k]
+                for k in range(group.joint.nv)
+            )
+        rows.append(moved)
+    both = jnp.concatenate([robot.join_dofs(rows), velocity])
     return LinearizedStep(both[:, : 2 * nv], both[:, 2 * nv :])
 
 
-def _moved_coordinates(robot: Multibody, q, v, dt) -> tuple[Array, Array]:
-    """Derivatives (nv, nv) of q moved by dt v, along tangents of q and by v, seen from where it arrives.
+def _moved_coordinates(joint: Joint, q, v, dt) -> tuple[Array, Array]:
+    """Of joints of one kind, q (k, nq) and v (k, nv): derivatives (k, nv, nv) of q moved by dt v, along tangents of q
+    and by v, seen from where it arrives."""
 
-    Both are made of blocks, one per joint, so one tangent serves a degree of freedom of every joint at once.
-    """
-    joints = robot.topology.joints
-    number = np.repeat(np.arange(len(joints)), [joint.nv for joint in joints])
-    place = np.concatenate([np.arange(joint.nv) for joint in joints])
-    seeds = jnp.asarray(place == np.arange(place.max() + 1)[:, None], v.dtype)
-    arrived = robot.integrate(q, dt * v)
+    def of_one(q, v):
+        arrived = joint.integrate(q, dt * v)
 
-    def moved(dq, dv):
-        return robot.difference(arrived, robot.integrate(robot.integrate(q, dq), dt * (v + dv)))
+        def moved(dq, dv):
+            return joint.difference(arrived, joint.integrate(joint.integrate(q, dq), dt * (v + dv)))
 
-    def blocks(along: Callable) -> Array:
-        columns = jax.vmap(lambda seed: jax.jvp(along, (jnp.zeros_like(v),), (seed,))[1], out_axes=1)(seeds)
-        return jnp.where(number[:, None] == number, columns[:, place], 0)
+        still = jnp.zeros_like(v)
+        return jax.jacfwd(moved, argnums=(0, 1))(still, still)
 
-    return blocks(lambda dq: moved(dq, jnp.zeros_like(v))), blocks(lambda dv: moved(jnp.zeros_like(v), dv))
+    return jax.vmap(of_one)(q, v)
 
 
 def linearize_step(

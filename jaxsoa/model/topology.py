@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from jaxsoa.model.joints import JOINT_KINDS, Joint
-from jaxsoa.sweeps import SweepPlan
+from jaxsoa.sweep_plan import SweepPlan
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,6 +17,8 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
+from jaxsoa.optimize.small_dense import solve_positive
+
 STEP_SIZES = 2.0 ** -np.arange(10)
 
 
@@ -43,11 +45,11 @@ def box_qp(
     tolerance = jnp.finfo(g.dtype).eps ** 0.75
 
     def held_and_gradient(x):
-        gradient = H @ x + g
+        gradient = jnp.sum(H * x, axis=1) + g
         return ((x <= lower) & (gradient > 0)) | ((x >= upper) & (gradient < 0)), gradient
 
     def value(x):
-        return x @ (H @ x / 2 + g)
+        return jnp.sum(x * (jnp.sum(H * x, axis=1) / 2 + g))
 
     def unfinished(carry):
         _, count, done = carry
@@ -59,7 +61,7 @@ def box_qp(
         step = -solve_free(H, jnp.where(held, 0, gradient)[:, None], ~held)[:, 0]
         tried = jnp.clip(x + STEP_SIZES.astype(x.dtype)[:, None] * step, lower, upper)
         values = jax.vmap(value)(tried)
-        best = tried[jnp.argmin(values)]
+        best = _first_least(values, tried)
         held, gradient = held_and_gradient(best)
         scale = jnp.max(jnp.abs(g)) + jnp.max(jnp.abs(H)) * jnp.max(jnp.abs(best))
         solved = jnp.max(jnp.where(held, 0, jnp.abs(gradient)), initial=0.0) <= tolerance * scale
@@ -71,14 +73,15 @@ def box_qp(
     return BoxSolution(x, ~held, jnp.asarray(count))
 
 
+def _first_least(values: Array, tried: Array) -> Array:
+    """The row of the least value, the first of several; NaN if any value is. Without indices, to fit into a kernel."""
+    least = jnp.min(values)
+    ties = values == least
+    first = ties & (jnp.cumsum(ties.astype(values.dtype)) == 1)
+    return jnp.where(jnp.isnan(least), jnp.nan, jnp.sum(jnp.where(first[:, None], tried, 0), axis=0))
+
+
 def solve_free(H: Float[Array, "n n"], b: Float[Array, "n k"], free: Bool[Array, " n"]) -> Float[Array, "n k"]:
     """H_ff^-1 b_f for the free variables, zero for the others."""
     among = free[:, None] & free[None, :]
     return solve_positive(jnp.where(among, H, jnp.eye(len(H), dtype=H.dtype)), jnp.where(free[:, None], b, 0))
-
-
-def solve_positive(H: Float[Array, "n n"], b: Float[Array, "n k"]) -> Float[Array, "n k"]:
-    """H^-1 b by Cholesky's factors; NaN where H is not positive definite."""
-    factor = lax.linalg.cholesky(H, symmetrize_input=False)
-    half = lax.linalg.triangular_solve(factor, b, left_side=True, lower=True)
-    return lax.linalg.triangular_solve(factor, half, left_side=True, lower=True, transpose_a=True)

@@ -15,6 +15,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from jaxsoa.optimize.small_dense import transposed_product
+
 
 class LeastSquares(eqx.Module):
     """The cost |residual(state, control)|^2 / 2 (for a final cost |residual(state)|^2 / 2)."""
@@ -70,7 +72,8 @@ def quadratic_model(costs: tuple[Cost, ...], moved: Callable[[Array], tuple], si
                 return cost.residual(*moved(z))
 
             value, J = residual(zero).astype(dtype), _jacobian(residual, zero).astype(dtype)
-            gradient, hessian = gradient + value @ J, hessian + J.T @ J
+            gradient = transposed_product(value[:, None], J, gradient[None])[0]
+            hessian = transposed_product(J, J, hessian)
         else:
 
             def scalar(z, cost=cost):

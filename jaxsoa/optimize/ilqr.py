@@ -18,6 +18,7 @@ the model stays quadratic, so that steps near the solution remain Newton's.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -25,14 +26,16 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array
 
-from jaxsoa.optimize.box_qp import box_qp, solve_free, solve_positive
+from jaxsoa.optimize.alone import alone
+from jaxsoa.optimize.box_qp import box_qp, solve_free
 from jaxsoa.optimize.costs import Quadratic, quadratic_model
 from jaxsoa.optimize.problem import Problem
+from jaxsoa.optimize.small_dense import solve_positive, transposed_product
 from jaxsoa.optimize.solution import (
     History,
     Solution,
     floating_start,
-    follow,
+    steer,
     total_cost,
 )
 
@@ -80,7 +83,7 @@ def quadratic_problem(problem: Problem, states: Any, controls: Array, curved: Ar
 
     extra = () if problem.per_step is None else (problem.per_step,)
     cost = jax.tree.map(lambda x: problem.dt * x, jax.vmap(running)(before, controls, *extra))
-    final = quadratic_model(problem.final_cost, lambda z: (dynamics.integrate(last, z),), nx, dtype)
+    final = alone(partial(_final_model, problem, nx, dtype))(last)
     F = jax.vmap(lambda x, u: jnp.concatenate(dynamics.linearize(x, u), axis=1))(before, controls)
     model = Model(F, cost, final)
     if curved is False:
@@ -90,6 +93,10 @@ def quadratic_problem(problem: Problem, states: Any, controls: Array, curved: Ar
         return cost.hessian + _curvature(problem, before, controls, _costates(model))
 
     return model._replace(cost=cost._replace(hessian=lax.cond(curved, with_curvature, lambda: cost.hessian)))
+
+
+def _final_model(problem: Problem, nx: int, dtype, last: Any) -> Quadratic:
+    return quadratic_model(problem.final_cost, lambda z: (problem.dynamics.integrate(last, z),), nx, dtype)
 
 
 def _tangent_size(problem: Problem, state: Any) -> int:
@@ -128,6 +135,7 @@ def _curvature(problem: Problem, states: Any, controls: Array, costates: Array) 
     return jax.vmap(of_one)(states, controls, costates)
 
 
+@alone
 def backward(model: Model, regularization: Array, box: tuple[Array, Array] | None) -> Policy:
     """The Riccati recursion. `box`: what limits leave for du, lower and upper, each (horizon, nu)."""
     nx = model.F.shape[1]
@@ -135,8 +143,8 @@ def backward(model: Model, regularization: Array, box: tuple[Array, Array] | Non
     def back(carry, x):
         p, P, k, slope, bend = carry
         F, l, ll, room = x
-        g = l + F.T @ p
-        Q = ll + F.T @ (P @ F)
+        g = l + jnp.sum(F * p[:, None], axis=0)
+        Q = transposed_product(F, transposed_product(P, F, jnp.zeros_like(F)), ll)  # P is symmetric
         gx, gu, Qxx, Qux, Quu = g[:nx], g[nx:], Q[:nx, :nx], Q[nx:, :nx], Q[nx:, nx:]
         H = Quu + regularization * jnp.eye(len(gu), dtype=Quu.dtype)
         if room is None:
@@ -146,9 +154,10 @@ def backward(model: Model, regularization: Array, box: tuple[Array, Array] | Non
             found = box_qp(H, gu, *room, start=k)  # the step after is a good first guess
             K, k = -solve_free(H, Qux, found.free), found.x
         # H differs from Quu, so nothing cancels: the value of this policy, not of the regularized problem.
-        p = gx + K.T @ (Quu @ k + gu) + Qux.T @ k
-        half = Qxx / 2 + K.T @ (Quu @ K / 2 + Qux)
-        return (p, half + half.T, k, slope + gu @ k, bend + k @ (Quu @ k)), (k, K)
+        bent = jnp.sum(Quu * k[:, None], axis=0)
+        p = gx + jnp.sum(K * (bent + gu)[:, None] + Qux * k[:, None], axis=0)
+        half = transposed_product(K, transposed_product(Quu / 2, K, Qux), Qxx / 2)
+        return (p, half + half.T, k, slope + jnp.sum(gu * k), bend + jnp.sum(k * bent)), (k, K)
 
     zero = jnp.zeros((), model.F.dtype)
     start = (model.final.gradient, model.final.hessian, jnp.zeros(model.F.shape[2] - nx, zero.dtype), zero, zero)
@@ -203,6 +212,8 @@ def ilqr(
     tolerance = (1e-9 if dtype == jnp.float64 else 1e-5) if tolerance is None else tolerance
     rounding = 10 * jnp.finfo(dtype).eps
 
+    steered, priced = alone(partial(steer, problem)), alone(partial(total_cost, problem))
+
     def unfinished(now: _Progress):
         return ~(now.best.converged | now.given_up) & (now.best.iterations < max_iterations)
 
@@ -215,8 +226,8 @@ def ilqr(
 
         def attempt(search: _Search):
             alpha = 0.5 ** search.tries.astype(dtype)
-            states, controls = follow(problem, start, best, alpha * policy.k)
-            cost = total_cost(problem, states, controls)
+            states, controls = steered(start, best.states, best.controls, best.feedback, alpha * policy.k)
+            cost = priced(states, controls)
             fall = -alpha * (policy.slope + alpha * policy.bend / 2)
             # Rounding decides about the last digits of the cost; NaN is never accepted, but for the first guess.
             accepted = best.cost - cost >= acceptance * fall - rounding * jnp.abs(best.cost)

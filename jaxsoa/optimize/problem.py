@@ -75,7 +75,9 @@ class RobotDynamics(Dynamics):
         """Controls to torques of all degrees of freedom, zero where there is no motor."""
         if self.actuated == tuple(range(self.robot.nv)):
             return control
-        return jnp.zeros(self.robot.nv, control.dtype).at[np.array(self.actuated, int)].set(control)
+        place = np.full(self.robot.nv, self.nu)
+        place[list(self.actuated)] = np.arange(self.nu)
+        return jnp.concatenate([control, jnp.zeros(1, control.dtype)])[place]
 
     def step(self, state: State, control: Array) -> State:
         return State(*self.integrator(self.robot, state.q, state.v, self.torques(control), self.dt))

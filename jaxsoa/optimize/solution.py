@@ -60,6 +60,13 @@ def follow(problem: Problem, start: Any, plan: Solution, feedforward: Array | No
 
     `feedforward` (horizon, nu) corrects the plan's controls.
     """
+    return steer(problem, start, plan.states, plan.controls, plan.feedback, feedforward)
+
+
+def steer(
+    problem: Problem, start: Any, states: Any, controls: Array, feedback: Array | None, feedforward: Array | None
+):
+    """`follow` for a plan given by its parts."""
     dynamics = problem.dynamics
 
     def advance(state, x):
@@ -67,12 +74,13 @@ def follow(problem: Problem, start: Any, plan: Solution, feedforward: Array | No
         if extra is not None:
             control = control + extra
         if gain is not None:
-            control = control + gain @ dynamics.difference(reference, state)
+            # Not a matrix product, which would not fit into a kernel.
+            control = control + jnp.sum(gain * dynamics.difference(reference, state), axis=1)
         control = problem.clip(control)
         return dynamics.step(state, control), (state, control)
 
-    references = jax.tree.map(lambda x: x[:-1], plan.states)
-    last, (states, controls) = lax.scan(advance, start, (references, plan.controls, plan.feedback, feedforward))
+    references = jax.tree.map(lambda x: x[:-1], states)
+    last, (states, controls) = lax.scan(advance, start, (references, controls, feedback, feedforward))
     return with_last(states, last), controls
 
 

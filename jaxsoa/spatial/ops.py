@@ -55,13 +55,15 @@ def negative(a: Vector) -> Vector:
 
 
 def upper(m: Matrix):
-    """What determines a symmetric matrix: its upper triangle in components, the whole array when packed."""
+    """What a sweep carries of a symmetric matrix: its upper triangle in components, the whole array when packed."""
     return (m[0][0], m[0][1], m[0][2], m[1][1], m[1][2], m[2][2]) if in_components(m) else m
 
 
 def symmetric(u) -> Matrix:
-    """The symmetric matrix with upper triangle `u` (see `upper`)."""
-    return ((u[0], u[1], u[2]), (u[1], u[3], u[4]), (u[2], u[4], u[5])) if in_components(u) else u
+    """The symmetric matrix of `upper`; of a packed array, the symmetric part."""
+    if in_components(u):
+        return (u[0], u[1], u[2]), (u[1], u[3], u[4]), (u[2], u[4], u[5])
+    return (u + u.T) / 2
 
 
 def transpose(m: Matrix) -> Matrix:

@@ -115,7 +115,7 @@ def test_other_ways_to_the_forward_model(make):
     robot = make()
     state = tuple(x[0] for x in random_states(robot, 2, 1))
     expected = jax.jit(matrices_by_ad(soa.forward_dynamics, jax.jacrev))(robot, *state)
-    answers = {"by parts": algorithm_6_by_parts(robot, *state), "Algorithm 4": algorithm_4(robot, *state)}
+    answers = {"by parts": algorithm_6_by_parts(robot, *state).matrices, "Algorithm 4": algorithm_4(robot, *state)}
     for way, answer in answers.items():
         for name, x, y in zip(answer._fields, answer, expected, strict=True):
             assert_close(x, y, 1e-10, f"{way}: {name}")
