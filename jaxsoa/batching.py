@@ -60,6 +60,25 @@ def batch_last(x: Array, batched: bool) -> Array:
     return row_major(jnp.moveaxis(x, 0, -1)) if batched else jnp.expand_dims(x, -1)
 
 
+def batch_of(arguments: Any) -> int:
+    """Length of the trailing batch axis that some of the arguments have."""
+    return max(x.shape[-1] for x in jax.tree.leaves(arguments))
+
+
+def each_its_own(tree: Any, size: int) -> Any:
+    """Leaves that a batch shares (their last axis has length one) repeated for each of its states."""
+    return jax.tree.map(lambda x: jnp.broadcast_to(x, (*x.shape[:-1], size)), tree)
+
+
+def batches_last(arguments: tuple, in_batched: tuple, last: Callable = batch_last) -> tuple:
+    """Arguments (robot, state, ...) of a batched call, each leaf with the batch axis at the end.
+
+    Of a batch of models in one state, every model gets a state: what sweeps carry then has the shape of the batch.
+    """
+    robot, state, *others = jax.tree.map(last, arguments, in_batched)
+    return robot, each_its_own(state, batch_of((robot, state, others))), *others
+
+
 def batch_first(x: Any) -> Any:
     """Results with their trailing batch axis brought to the front."""
     return staged(jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), staged(x)))
@@ -81,7 +100,8 @@ def floating_type(*arguments: Any) -> Any:
 def either_way(
     function: Callable, *, linear: bool = False, dense: bool = False, results: Callable | None = None
 ) -> Callable:
-    """`function(robot, ..., split=)` as one evaluation, packed; under `jax.vmap` in components, batch last, chunked.
+    """`function(robot, state, ..., split=)` as one evaluation, packed; under `jax.vmap` in components, batch last, in
+    chunks.
 
     The result cannot be differentiated; it is for use inside derivative rules. With `linear`, the last argument holds
     tangents; where the batch is in those alone (columns of a Jacobian), what the rest gives is computed only once.
@@ -105,12 +125,9 @@ def either_way(
             return outputs, jax.tree.map(lambda _: True, outputs)
 
         def run(*arguments):
-            arguments = jax.tree.map(batch_last, arguments, in_batched)
-            size = max(x.shape[-1] for x in jax.tree.leaves(arguments))
-            outputs = function(*arguments, split=True)
-            if dense:
-                return batch_first(outputs)
-            return jax.tree.map(lambda x: jnp.moveaxis(jnp.broadcast_to(x, (*x.shape[:-1], size)), -1, 0), outputs)
+            arguments = batches_last(arguments, in_batched)
+            outputs = each_its_own(function(*arguments, split=True), batch_of(arguments))
+            return batch_first(outputs) if dense else jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), outputs)
 
         if dense:
             row = chunk_bytes(arguments[0].nv)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -54,6 +55,39 @@ def test_chunks_with_a_remainder_equal_one_state_at_a_time(robot, monkeypatch):
     one, arguments = everything(robot), states(robot, 11)
     batched = jax.jit(jax.vmap(one))(*arguments)
     assert_close(batched, jax.lax.map(lambda x: one(*x), arguments))
+
+
+NOT_DYNAMICS = ("topology", "limits", "frame_rotation", "frame_position")
+LEAVES = [f.name for f in dataclasses.fields(soa.Multibody) if f.name not in NOT_DYNAMICS]
+
+
+def one_leaf_batched(robot, leaf, functions):
+    """Answers for three models that differ in one leaf, all in one state, at once and one after another."""
+    q, v, tau = (x[0] for x in states(robot, 1))
+    values = jnp.stack([getattr(robot, leaf) * (1 + 0.1 * k) for k in range(3)])
+
+    def answers(value):
+        model = robot.replace(**{leaf: value})
+        return [function(model, q, v, tau) for function in functions]
+
+    return jax.jit(jax.vmap(answers))(values), jax.lax.map(answers, values)
+
+
+@pytest.mark.parametrize("leaf", LEAVES)
+def test_models_that_differ_in_one_leaf_in_one_state(leaf):
+    functions = [soa.forward_dynamics, soa.inverse_dynamics, lambda model, q, v, tau: soa.mass_matrix(model, q)]
+    assert_close(*one_leaf_batched(soa.models.chain(2), leaf, functions))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("leaf", ["mass", "joint_position", "damping", "gravity", "base_rotation"])
+def test_derivatives_of_models_that_differ_in_one_leaf_in_one_state(leaf):
+    def gradient(model, q, v, tau):
+        return jax.grad(lambda v: jnp.sum(soa.forward_dynamics(model, q, v, tau)))(v)
+
+    robot = soa.models.random_tree(3, 3, floating_base=True, armature=True, damping=True, friction=True)
+    functions = [soa.forward_dynamics, gradient, soa.linearize_forward_dynamics, soa.linearize_inverse_dynamics]
+    assert_close(*one_leaf_batched(robot, leaf, functions))
 
 
 @pytest.mark.parametrize("itemsize", [4, 8])

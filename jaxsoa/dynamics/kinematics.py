@@ -179,8 +179,13 @@ class LinkMotion(NamedTuple):
     bias_linear: Any
 
 
-def sweep_motion(robot: Multibody, motion: JointMotion, split: bool = False) -> LinkMotion:
-    """Poses, velocities and bias accelerations by one outward sweep, in the form `motion` has."""
+def sweep_motion(
+    robot: Multibody, motion: JointMotion, split: bool = False, base: LinkMotion | None = None
+) -> LinkMotion:
+    """Poses, velocities and bias accelerations by one outward sweep, in the form `motion` has.
+
+    `base` is the motion of the link that carries the robot; None is a base at rest.
+    """
 
     def step(parent, x):
         R, p, w, v = parent
@@ -192,8 +197,12 @@ def sweep_motion(robot: Multibody, motion: JointMotion, split: bool = False) -> 
 
     velocity = (motion.velocity_angular, motion.velocity_linear, motion.bias_angular, motion.bias_linear)
     xs = (motion.rotation, motion.position, *velocity)
-    base_R, zero = base_pose(robot, xs, split)
-    return scatter(robot.topology.link_plan, step, (base_R, zero, zero, zero), xs)
+    if base is None:
+        base_R, zero = base_pose(robot, xs, split)
+        start = (base_R, zero, zero, zero)
+    else:
+        start = (base.rotation, base.position, base.angular, base.linear)
+    return scatter(robot.topology.link_plan, step, start, xs)
 
 
 def base_pose(robot: Multibody, xs, split: bool) -> tuple[Any, Any]:

@@ -2,7 +2,8 @@
 
 `solve_motion` finds the accelerations of the free degrees of freedom and the torques of the prescribed ones; forward
 dynamics is the case where none is prescribed. Outward: poses, velocities, biases. Inward: the Riccati sweep with the
-filter z. Outward: accelerations (DARTS 7, the boxed algorithm; its hybrid form for prescribed motion).
+filter z. Outward: accelerations (DARTS 7, the boxed algorithm; its hybrid form for prescribed motion). A floating base
+is taken apart from its limbs: see `floating_base`.
 
 Derivatives (forward, reverse, any order): along any tangent of state, inputs or model,
     da = M^-1 [dtau - dID(q, v, a)],
@@ -11,7 +12,8 @@ with inverse dynamics differentiated at fixed a and M^-1 applied by the factors 
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -30,24 +32,32 @@ from jaxsoa.dynamics.articulated import (
     solve_with_factors,
     updated,
 )
+from jaxsoa.dynamics.floating_base import Drive, eliminate, halves, inertia_matrix, release, spatial_vector
 from jaxsoa.dynamics.inverse import accelerations, newton_euler, project, sum_outboard
 from jaxsoa.dynamics.kinematics import base_vector, joint_rates, kinematics, link_inertias, spatial_rows
-from jaxsoa.dynamics.newton_euler import bias_force, dissipation, moving_bodies
+from jaxsoa.dynamics.newton_euler import Bodies, bias_force, bodies_on, dissipation, moving_bodies
 from jaxsoa.dynamics.tangents import Varying, is_zero, perturbed_motion
+from jaxsoa.model.floating import trunk_and_limbs
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.spatial import ops
 from jaxsoa.spatial.inertia import SpatialInertia
 from jaxsoa.sweeps import gather, scatter
 
 
-def _sweeps(robot: Multibody, q, v, a, tau, f_ext, prescribed, split: bool) -> tuple[Array, Array, Factors]:
-    """The three sweeps, packed or (`split`) in components, from end to end.
+class Filtered(NamedTuple):
+    """What the inward sweep leaves for the outward one, per degree of freedom."""
 
-    In components everything is element-wise, so a batch may trail every argument: q (nq, batch), leaves of the robot
-    (..., batch) or (..., 1). `a` is read where prescribed, `tau` elsewhere; `prescribed` None means nothing is.
-    """
-    topology = robot.topology
-    bodies = moving_bodies(robot, q, v, split)
+    gain: tuple
+    nu: Array
+    pivot_inverse: Array
+    reaction: tuple | None  # where motion is prescribed
+    axes: tuple
+    offset: Any
+    bias: tuple
+
+
+def _filter(robot: Multibody, bodies: Bodies, f_ext, drive: Drive, split: bool) -> tuple[tuple, Filtered]:
+    """The Riccati sweep with the filter z: (articulated inertia and z that reach the base, what it leaves)."""
     h_w, h_v = bodies.axes
 
     def on(where, tree):
@@ -55,12 +65,10 @@ def _sweeps(robot: Multibody, q, v, a, tau, f_ext, prescribed, split: bool) -> t
 
     b_w, b_v, body = on(on_last, (*bias_force(bodies, f_ext, split), bodies.inertias))
     a_w, a_v, offset = on(on_first, (*bodies.bias, bodies.offset))
-    effort = tau - dissipation(robot, v)
-    if prescribed is not None:
-        given = jnp.where(prescribed, a, 0)
-        a_w = jax.vmap(lambda a, s, h: ops.add(a, ops.scale(s, h)))(a_w, given, h_w)
+    if drive.given is not None:
+        a_w = jax.vmap(lambda a, s, h: ops.add(a, ops.scale(s, h)))(a_w, drive.given, h_w)
         if h_v is not None:
-            a_v = jax.vmap(lambda a, s, h: ops.add(a, ops.scale(s, h)))(a_v, given, h_v)
+            a_v = jax.vmap(lambda a, s, h: ops.add(a, ops.scale(s, h)))(a_v, drive.given, h_v)
 
     def along(h_w, h_v, f_w, f_v):
         return ops.dot(h_w, f_w) if h_v is None else ops.dot(h_w, f_w) + ops.dot(h_v, f_v)
@@ -77,29 +85,80 @@ def _sweeps(robot: Multibody, q, v, a, tau, f_ext, prescribed, split: bool) -> t
         up_w, up_v = ops.add(z_w, ops.scale(nu, u_w)), ops.add(z_v, ops.scale(nu, u_v))
         carried = (updated(r).shifted(offset).compact(), ops.add(up_w, ops.cross(offset, up_v)), up_v)
         reaction = None if mask is None else (u_w, u_v, projected)
-        return carried, (*r.gain, nu, r.pivot_inverse, reaction)
+        return carried, (r.gain, nu, r.pivot_inverse, reaction)
 
-    xs = (body, b_w, b_v, a_w, a_v, h_w, h_v, offset, effort, robot.armature, prescribed)
+    xs = (body, b_w, b_v, a_w, a_v, h_w, h_v, offset, drive.effort, robot.armature, drive.prescribed)
     zero = base_vector(jnp.zeros_like(robot.gravity), xs, split)
     nothing = SpatialInertia(*((zero, zero, zero) if split else jnp.zeros((3, 3), zero.dtype) for _ in range(3)))
-    _, (g_w, g_v, nu, pivot_inverse, reaction) = gather(topology.dof_plan, inward, (nothing.compact(), zero, zero), xs)
+    total, left = gather(robot.topology.dof_plan, inward, (nothing.compact(), zero, zero), xs)
+    gain, nu, pivot_inverse, reaction = left
+    return total, Filtered(gain, nu, pivot_inverse, reaction, bodies.axes, offset, (a_w, a_v))
+
+
+def _smooth(robot: Multibody, filtered: Filtered, base: tuple) -> tuple[Array, Array | None]:
+    """Accelerations of the degrees of freedom from that of the base, and the torques felt where prescribed."""
 
     def outward(parent, x):
         w, v = parent
-        g_w, g_v, nu, h_w, h_v, offset, a_w, a_v, u = x
+        (g_w, g_v), nu, _, u, (h_w, h_v), offset, (a_w, a_v) = x
         v = ops.add(v, ops.cross(w, offset))
         a = nu - ops.dot(g_w, w) - ops.dot(g_v, v)
         felt = None if u is None else ops.dot(u[0], w) + ops.dot(u[1], v) + u[2]
         v = ops.add(v, a_v) if h_v is None else ops.add(v, a_v, ops.scale(a, h_v))
         return (ops.add(w, a_w, ops.scale(a, h_w)), v), (a, felt)
 
-    xs = (g_w, g_v, nu, h_w, h_v, offset, a_w, a_v, reaction)
-    base = (zero, base_vector(-robot.gravity, xs, split))
-    found, felt = scatter(topology.dof_plan, outward, base, xs)
-    axes = spatial_rows(h_w, h_v)
-    factors = Factors(DofTree(axes, ops.join_vector(offset)), spatial_rows(g_w, g_v), pivot_inverse)
+    return scatter(robot.topology.dof_plan, outward, base, filtered)
+
+
+def _factors(filtered: Filtered) -> Factors:
+    tree = DofTree(spatial_rows(*filtered.axes), ops.join_vector(filtered.offset))
+    return Factors(tree, spatial_rows(*filtered.gain), filtered.pivot_inverse)
+
+
+def _on_a_base(robot: Multibody, q, v, f_ext, drive: Drive, split: bool) -> tuple[Array, Array | None, Factors]:
+    """(accelerations, torques felt, factors) by three sweeps over the whole tree."""
+    _, filtered = _filter(robot, moving_bodies(robot, q, v, split), f_ext, drive, split)
+    base = tuple(base_vector(x, filtered, split) for x in (jnp.zeros_like(robot.gravity), -robot.gravity))
+    return *_smooth(robot, filtered, base), _factors(filtered)
+
+
+def _floating(robot: Multibody, q, v, f_ext, drive: Drive, split: bool) -> tuple[Array, Array | None, Factors]:
+    """The same where the first link floats: sweeps over its limbs, and its own joint in between."""
+    trunk, limbs = trunk_and_limbs(robot)
+    own, rest = drive.part(slice(trunk.nv)), drive.part(slice(trunk.nv, None))
+    own_f_ext, rest_f_ext = (None, None) if f_ext is None else (f_ext[:1], f_ext[1:])
+    body, motion = bodies_on(trunk, q[: trunk.nq], v[: trunk.nv], split)
+    of_link = partial(jax.tree.map, lambda x: x[0])
+    bodies, _ = bodies_on(limbs, q[trunk.nq :], v[trunk.nv :], split, of_link(motion))
+    total, filtered = _filter(limbs, bodies, rest_f_ext, rest, split)
+
+    inertia = SpatialInertia.expanded(total[0]).plus_rigid_body(of_link(body.inertias))
+    force = spatial_vector(*total[1:]) + spatial_vector(*of_link(bias_force(body, own_f_ext, split)))
+    axes = spatial_rows(*body.axes)
+    found = eliminate(trunk.topology, inertia_matrix(inertia), force, axes, trunk.armature, own)
+    base = spatial_vector(jnp.zeros_like(robot.gravity), -robot.gravity) + spatial_vector(*of_link(body.bias))
+    a, felt, base = release(trunk.topology, found, axes, own.given, base)
+
+    rest_a, rest_felt = _smooth(limbs, filtered, halves(base, split))
+    offset = ops.join_vector(jax.tree.map(lambda x: on_first(trunk, x), body.offset))
+    factors = Factors(DofTree(axes, offset), found.gain, found.pivot_inverse)
+    joined = jax.tree.map(lambda *x: jnp.concatenate(x), factors, _factors(filtered))
+    both = jnp.concatenate([a, rest_a])
+    return both, None if felt is None or rest_felt is None else jnp.concatenate([felt, rest_felt]), joined
+
+
+def _sweeps(robot: Multibody, q, v, a, tau, f_ext, prescribed, split: bool) -> tuple[Array, Array, Factors]:
+    """The three sweeps, packed or (`split`) in components, from end to end.
+
+    In components everything is element-wise, so a batch may trail every argument: q (nq, batch), leaves of the robot
+    (..., batch) or (..., 1). `a` is read where prescribed, `tau` elsewhere; `prescribed` None means nothing is.
+    """
+    given = None if prescribed is None else jnp.where(prescribed, a, 0)
+    drive = Drive(tau - dissipation(robot, v), given, prescribed)
+    solve = _floating if robot.topology.floats else _on_a_base
+    found, felt, factors = solve(robot, q, v, f_ext, drive, split)
     factors = jax.tree.map(lambda x: x.astype(found.dtype), factors)  # external forces may be more precise than poses
-    if prescribed is None:
+    if prescribed is None or felt is None:
         return found, tau.astype(found.dtype), factors
     acceleration = jnp.where(prescribed, a, found)
     needed = felt + robot.armature * acceleration + dissipation(robot, v)

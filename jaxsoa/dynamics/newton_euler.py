@@ -13,7 +13,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from jaxsoa.dynamics.kinematics import base_vector, joint_motion, link_inertias, sweep_motion, world_axes
+from jaxsoa.dynamics.kinematics import (
+    LinkMotion,
+    base_vector,
+    joint_motion,
+    link_inertias,
+    sweep_motion,
+    world_axes,
+)
 from jaxsoa.indexing import take_rows
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.spatial import ops
@@ -33,11 +40,16 @@ class Bodies(NamedTuple):
 
 def moving_bodies(robot: Multibody, q: Array, v: Array, split: bool) -> Bodies:
     """Poses, velocities and inertias in world axes, at each link's own origin, by one outward sweep."""
+    return bodies_on(robot, q, v, split)[0]
+
+
+def bodies_on(robot: Multibody, q: Array, v: Array, split: bool, base: LinkMotion | None = None) -> tuple:
+    """The same on a base that moves (None: that stands where the model has it), and the motion of the links."""
     motion = joint_motion(robot, q, v, split)
-    link = sweep_motion(robot, motion, split)
+    link = sweep_motion(robot, motion, split, base)
     inertias = link_inertias(robot, link.rotation, split)
     axes = world_axes(robot, link.rotation, motion)
-    return Bodies(link.offset, axes, link.angular, (link.bias_angular, link.bias_linear), inertias)
+    return Bodies(link.offset, axes, link.angular, (link.bias_angular, link.bias_linear), inertias), link
 
 
 def dissipation(robot: Multibody, v: Array) -> Array:

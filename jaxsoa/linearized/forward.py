@@ -22,7 +22,7 @@ import numpy as np
 from jax.custom_batching import custom_vmap
 from jaxtyping import Array, Float, Shaped
 
-from jaxsoa.batching import batch_first, batch_last, chunk_bytes, chunk_of, in_chunks, staged, stored
+from jaxsoa.batching import batch_first, batches_last, chunk_bytes, chunk_of, in_chunks, staged, stored
 from jaxsoa.dynamics.articulated import on_first, on_last, riccati_step, solve_in_components, updated
 from jaxsoa.dynamics.inverse import dissipation
 from jaxsoa.dynamics.mass import mass_matrix_inverse, solve_mass_matrix
@@ -215,7 +215,7 @@ def _batched(axis_size, in_batched, *arguments):
     size = chunk_of(axis_size, chunk_bytes(robot.nv), robot.dtype.itemsize, dense=True)
 
     def together(*arguments):
-        robot, q, v, tau, f_ext = jax.tree.map(batch_last, arguments, in_batched)
+        robot, q, v, tau, f_ext = batches_last(arguments, in_batched)
         return _products(robot, v, _swept(robot, q, v, tau, f_ext, staged), stage=staged, to_front=batch_first)
 
     def shared_out(*arguments):
@@ -236,7 +236,7 @@ def _small_batch(shared_out: Callable, in_batched: tuple) -> Callable:
         def last(x, batched):
             return jnp.moveaxis(x, 0, -1) if batched else x[..., None]
 
-        found = _in_loops(*jax.tree.map(last, arguments, in_batched))
+        found = _in_loops(*batches_last(arguments, in_batched, last))
         *matrices, a = (jnp.moveaxis(x, -1, 0) for x in found)
         return Linearization(LinearizedForwardDynamics(*matrices), a)
 

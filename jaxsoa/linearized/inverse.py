@@ -23,7 +23,7 @@ import numpy as np
 from jax.custom_batching import custom_vmap
 from jaxtyping import Array, Float, Shaped
 
-from jaxsoa.batching import batch_first, batch_last, chunk_bytes, chunk_of, in_chunks, staged, stored
+from jaxsoa.batching import batch_first, batches_last, chunk_bytes, chunk_of, in_chunks, staged, stored
 from jaxsoa.linearized import spatial_components as sc
 from jaxsoa.linearized.rates import axis_support, dof_links
 from jaxsoa.linearized.state import MotionState, dof_positions, motion_state
@@ -138,7 +138,7 @@ def _either_way(robot, q, v, a, f_ext):
 @_either_way.def_vmap
 def _batched(axis_size, in_batched, *arguments):
     def together(*arguments):
-        arguments = jax.tree.map(batch_last, arguments, tuple(in_batched))
+        arguments = batches_last(arguments, tuple(in_batched))
         robot, q, v, a, f_ext = arguments
         state = staged(motion_state(robot, q, v, a, f_ext))
         return batch_first(inverse_model(robot, staged(model_rows(robot, state)), v))
