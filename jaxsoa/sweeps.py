@@ -92,8 +92,8 @@ def scatter(plan: SweepPlan, body: Callable, base: PyTree, xs: PyTree) -> PyTree
 def gather(plan: SweepPlan, body: Callable, zero: PyTree, xs: PyTree) -> tuple[PyTree, PyTree]:
     """Tip to base: every link from the sum over its children. Returns (sum that reaches the base, `ys`).
 
-    `body(children_sum, x) -> (contribution, y)` sees one link; `zero` has the shape of a contribution. The
-    specification:
+    `body(children_sum, x) -> (contribution, y)` sees one link; `zero` has the shape of a contribution, and is what a
+    tip gets (of a chain, it may be what hangs on the tip). The specification:
 
         total = {k: zero for k in (-1, *range(n_links))}
         for k in reversed(range(n_links)):
