@@ -251,11 +251,10 @@ def ilqr(
             (best.states, best.controls, best.cost),
         )
         count = best.iterations + 1
-        place = jnp.where(count == 0, max_iterations, count - 1)  # the first guess has no step: dropped
         history = History(
-            best.history.cost.at[count].set(cost),
-            best.history.step.at[place].set(alpha, mode="drop"),
-            best.history.regularization.at[place].set(now.regularization, mode="drop"),
+            _with_entry(best.history.cost, count, cost),
+            _with_entry(best.history.step, count - 1, alpha),  # the first guess has none
+            _with_entry(best.history.regularization, count - 1, now.regularization),
         )
         model = quadratic_problem(problem, states, controls, second_order and curved)
         limits = problem.limits_as(dtype)
@@ -273,6 +272,12 @@ def ilqr(
 
     before = _before(problem, start, controls, max_iterations, regularization, dtype)
     return lax.while_loop(unfinished, iterate, before).best
+
+
+def _with_entry(x: Array, place: Array, value: Array) -> Array:
+    """x with x[place] = value, nothing if there is no such place. Not by `at`: at two scatters of a batch, which XLA
+    makes one under `fast_cpu`, its CPU compiler (jaxlib 0.10) stops the process."""
+    return jnp.where(jnp.arange(len(x)) == place, value, x)
 
 
 def _before(problem: Problem, start: Any, controls, max_iterations: int, regularization: float, dtype) -> _Progress:

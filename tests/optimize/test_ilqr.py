@@ -5,6 +5,10 @@ Most tests drive a closed-form pendulum or a linear system: what is tested is th
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,6 +19,7 @@ from helpers.compare import assert_close
 
 import jaxsoa as soa
 from jaxsoa.optimize.box_qp import box_qp
+from jaxsoa.optimize.tasks import pendulum_swing_up
 
 rng = np.random.default_rng(0)
 NX, NU, T = 4, 2, 25
@@ -200,6 +205,37 @@ def test_batch_equals_one_by_one(swing):
         # Batched products round differently, and dozens of iterations carry that along.
         assert_close(together.cost[k], alone.cost, 1e-9, f"cost {k}")
         assert_close(together.controls[k], alone.controls, 1e-5, f"controls {k}")
+
+
+BATCH_UNDER_FAST_CPU = """
+import jax, jax.numpy as jnp
+import jaxsoa as soa
+from jaxsoa.optimize.tasks import pendulum_swing_up
+
+soa.fast_cpu()
+task = pendulum_swing_up(horizon=20)
+starts = jax.tree.map(lambda x: x + jnp.arange(3.0)[:, None] / 10, task.start)
+solve = jax.vmap(lambda start: soa.optimize.ilqr(task.problem, start, max_iterations=4))
+print(*jax.jit(solve)(starts).cost)
+"""
+
+
+@pytest.mark.slow
+def test_a_batch_compiles_under_fast_cpu():
+    """XLA's CPU compiler stops the process at some programs of several results at once."""
+    ran = subprocess.run(
+        [sys.executable, "-c", BATCH_UNDER_FAST_CPU],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "JAX_ENABLE_X64": "1"},
+    )
+    assert ran.returncode == 0, ran.stderr
+    task = pendulum_swing_up(horizon=20)
+    costs = [
+        soa.optimize.ilqr(task.problem, jax.tree.map(lambda x, k=k: x + k / 10, task.start), max_iterations=4).cost
+        for k in range(3)
+    ]
+    np.testing.assert_allclose([float(x) for x in ran.stdout.split()], costs, rtol=1e-9)
 
 
 def test_nan_stays_in_its_own_problem(swing):
