@@ -188,7 +188,7 @@ def chunk_of(states: int, row: int | None, itemsize: int, *, dense: bool = False
     """How many of so many states to take at a time, for about `row` bytes per component (None: all at once).
 
     A row is an odd number of cache lines. Rows of a power of two all begin in the same few sets of the cache and drive
-    each other out: on a quadruped, chunks of 264 states are a third faster than chunks of 256
+    each other out: on a quadruped, chunks of 264 states take three quarters of the time of chunks of 256
     (`experiments/chunk_sizes.py`). Of the sizes near `row` the one is taken that leaves least of its last chunk unused.
     Where results are `dense` matrices, cutting off the unused ones would cost more than the cache does: then a divisor
     is preferred.
