@@ -161,9 +161,7 @@ def test_stretches():
 def test_importing_starts_nothing_and_fast_cpu_comes_first():
     program = (
         "import jaxsoa as soa\n"
-        "from jax._src import xla_bridge\n"
-        "assert not xla_bridge.backends_are_initialized(), 'importing started JAX'\n"
-        "soa.fast_cpu(devices=2)\n"
+        "soa.fast_cpu(devices=2)  # refused if importing had started JAX\n"
         "import jax, os\n"
         "assert len(jax.devices()) == 2\n"
         "assert 'xla_cpu_use_multi_output_fusion=true' in os.environ['XLA_FLAGS']\n"
