@@ -6,6 +6,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
+import sys
 from pathlib import Path
 
 # What one test compiled, another (also in another process, or tomorrow) need not compile again.
@@ -30,36 +31,51 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("jaxsoa")
 
 # Programs that were compiled stay in memory, and each takes memory maps (a tree's sweeps over a hundred), of which
-# Linux allows a process 65,530 and kills the compiler at the next one. So forget them before either is used up. The
+# Linux allows a process 65,530 and kills the compiler at the next one. So forget them before either is used up; the
 # cache on disk gives back the larger ones. Two workers must fit into 3 GB.
-MUCH_MEMORY = 1_000_000_000  # bytes
+MUCH_MEMORY = 1_100_000_000  # bytes
 MANY_MAPS = 20_000
 
 
-def memory_and_maps() -> tuple[int, int]:
-    """Bytes resident in this process, and the number of its memory maps; zeros where /proc does not tell."""
-    try:
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE"), Path("/proc/self/maps").read_bytes().count(b"\n")
-    except OSError:
-        return 0, 0
+def resident() -> int:
+    """Bytes of this process in memory; zero where /proc does not tell."""
+    statm = Path("/proc/self/statm")
+    return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if statm.exists() else 0
+
+
+def memory_maps() -> int:
+    maps = Path("/proc/self/maps")
+    return maps.read_bytes().count(b"\n") if maps.exists() else 0
+
+
+def give_back_freed_memory() -> None:
+    """To the system: glibc keeps it otherwise, and compilers free much."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    if trim is not None:
+        trim(0)
 
 
 def forget_compiled_programs() -> None:
     jax.clear_caches()
     gc.collect()
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
-    if trim is not None:
-        trim(0)  # glibc keeps freed memory otherwise
+    give_back_freed_memory()
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _forget_compiled_programs_in_time():
-    """Between modules, not tests: tests of one module share what they compile."""
+def _few_memory_maps():
     yield
-    memory, maps = memory_and_maps()
-    if memory > MUCH_MEMORY or maps > MANY_MAPS:
+    give_back_freed_memory()
+    if memory_maps() > MANY_MAPS:
         forget_compiled_programs()
+
+
+@pytest.fixture(autouse=True)
+def _little_memory():
+    yield
+    if resident() > MUCH_MEMORY:
+        give_back_freed_memory()
+        if resident() > MUCH_MEMORY:
+            forget_compiled_programs()
 
 
 @pytest.hookimpl(optionalhook=True)
