@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import jax.numpy as jnp
-from jax import lax
 from jaxtyping import Array, Float, Shaped
 
 from jaxsoa.closed_chain.algebra import motion_shift
@@ -22,6 +21,7 @@ from jaxsoa.closed_chain.constraints import Constraint
 from jaxsoa.closed_chain.grasp import GraspSystem, Pose, check_pose
 from jaxsoa.closed_chain.loops import check_loops, cut_at_rest, loop_rows_at_rest
 from jaxsoa.dynamics.kinematics import frame_pose
+from jaxsoa.mesh_axes import scan
 from jaxsoa.model.multibody import Multibody
 
 
@@ -42,7 +42,7 @@ def project_position(
         response = cut_at_rest(robot, q, rows.jacobian, rtol)
         return robot.integrate(q, -response.columns @ response.compliance.solve(rows.error)), None
 
-    return lax.scan(newton, q, None, length=iterations)[0]
+    return scan(newton, q, None, length=iterations)[0]
 
 
 def project_velocity(
@@ -101,7 +101,7 @@ def project_grasp(
             response = cut_at_rest(arm.robot, q, at.jacobian)
             return arm.robot.integrate(q, -response.columns @ response.compliance.solve(at.error)), None
 
-        qi = lax.scan(newton, qi, None, length=iterations)[0]
+        qi = scan(newton, qi, None, length=iterations)[0]
         at = hold(arm, qi, vi, pose, target)
         response = cut_at_rest(robot, qi, at.jacobian)
         of_object = motion_shift(at.frame.position - pose[1]) @ jnp.asarray(object_velocity)

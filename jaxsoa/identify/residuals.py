@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jaxtyping import Array, Float
 
 from jaxsoa.dynamics.inverse import inverse_dynamics
 from jaxsoa.identify.data import TorqueData, TrajectoryData
 from jaxsoa.identify.parameters import Candidate, Parameters
 from jaxsoa.linearized.regressor import inertial_parameters, regressor
+from jaxsoa.mesh_axes import scan
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.simulate.rollout import rollout
 
@@ -204,7 +204,7 @@ def in_chunks(function: Callable[[Any], Any], samples: Any, chunk: int) -> Any:
         kept = [jnp.sum(jnp.where(c, x, 0), axis=0) for c, x in zip(pick, jax.tree.leaves(values), strict=True)]
         return jax.tree.map(jnp.add, total, jax.tree.unflatten(jax.tree.structure(values), kept)), None
 
-    return lax.scan(add, zero, (padded, jnp.asarray(counts)))[0]
+    return scan(add, zero, (padded, jnp.asarray(counts)))[0]
 
 
 @partial(jax.jit, static_argnames=("residual", "chunk"))

@@ -26,6 +26,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array
 
+from jaxsoa.mesh_axes import scan, while_loop
 from jaxsoa.optimize.alone import alone
 from jaxsoa.optimize.box_qp import box_qp, solve_free
 from jaxsoa.optimize.costs import Quadratic, quadratic_model
@@ -111,7 +112,7 @@ def _costates(model: Model) -> Array:
         F, l = x
         return l[:nx] + F[:, :nx].T @ p, p
 
-    return lax.scan(back, model.final.gradient, (model.F, model.cost.gradient), reverse=True)[1]
+    return scan(back, model.final.gradient, (model.F, model.cost.gradient), reverse=True)[1]
 
 
 def _curvature(problem: Problem, states: Any, controls: Array, costates: Array) -> Array:
@@ -162,7 +163,7 @@ def backward(model: Model, regularization: Array, box: tuple[Array, Array] | Non
     zero = jnp.zeros((), model.F.dtype)
     start = (model.final.gradient, model.final.hessian, jnp.zeros(model.F.shape[2] - nx, zero.dtype), zero, zero)
     xs = (model.F, model.cost.gradient, model.cost.hessian, box)
-    (_, _, _, slope, bend), (k, K) = lax.scan(back, start, xs, reverse=True)
+    (_, _, _, slope, bend), (k, K) = scan(back, start, xs, reverse=True)
     return Policy(k, K, slope, bend)
 
 
@@ -234,7 +235,7 @@ def ilqr(
             return _Search(search.tries + 1, accepted | (best.iterations < 0), states, controls, cost)
 
         nothing = _Search(jnp.array(0), jnp.array(False), best.states, best.controls, best.cost)
-        return lax.while_loop(searching, attempt, nothing)
+        return while_loop(searching, attempt, nothing)
 
     def iterate(now: _Progress):
         best, mu = now.best, now.regularization
@@ -271,7 +272,7 @@ def ilqr(
         return _Progress(best, policy, usable, mu, curved, ~accepted & (now.regularization >= MOST))
 
     before = _before(problem, start, controls, max_iterations, regularization, dtype)
-    return lax.while_loop(unfinished, iterate, before).best
+    return while_loop(unfinished, iterate, before).best
 
 
 def _with_entry(x: Array, place: Array, value: Array) -> Array:

@@ -12,9 +12,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 from jaxtyping import Array
 
+from jaxsoa.mesh_axes import while_loop
 from jaxsoa.optimize.problem import Problem
 from jaxsoa.optimize.solution import History, Solution, floating_start, simulate_controls, total_cost
 
@@ -73,7 +73,7 @@ def shooting(
     value, gradient = value_and_grad(y)
     costs = jnp.full(max_iterations + 1, jnp.nan, dtype).at[0].set(value)
     carry = (y, method.init(y), value, gradient, y, value, jnp.array(0), costs)
-    _, _, _, gradient, y, best, count, costs = lax.while_loop(unfinished, iterate, carry)
+    _, _, _, gradient, y, best, count, costs = while_loop(unfinished, iterate, carry)
     u = squash(y)
     nothing = jnp.full(max_iterations, jnp.nan, dtype)
     converged = jnp.max(jnp.abs(gradient)) <= tolerance

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
+from jaxsoa.mesh_axes import scan
 from jaxsoa.optimize.costs import evaluate
 from jaxsoa.optimize.problem import Problem
 
@@ -51,7 +51,7 @@ def simulate_controls(
     def advance(state, control):
         return problem.dynamics.step(state, control), state
 
-    last, states = lax.scan(jax.checkpoint(advance) if checkpoint else advance, start, controls)
+    last, states = scan(jax.checkpoint(advance) if checkpoint else advance, start, controls)
     return with_last(states, last)
 
 
@@ -80,7 +80,7 @@ def steer(
         return dynamics.step(state, control), (state, control)
 
     references = jax.tree.map(lambda x: x[:-1], states)
-    last, (states, controls) = lax.scan(advance, start, (references, controls, feedback, feedforward))
+    last, (states, controls) = scan(advance, start, (references, controls, feedback, feedforward))
     return with_last(states, last), controls
 
 

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, PyTree, Shaped
 
+from jaxsoa.mesh_axes import scan
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.simulate.control import Actuator, Controller, call_actuators, call_controller, initial_memory
 from jaxsoa.simulate.integrators import Integrator, Passive, State, as_tuple, step
@@ -110,7 +111,7 @@ def rollout(
         if every == 1:
             carry, tau = advance(carry, xs)
             return carry, observe(carry, xs[0], tau)
-        carry, tau = lax.scan(advance, carry, xs)
+        carry, tau = scan(advance, carry, xs)
         return carry, observe(carry, xs[0][-1], tau[-1])
 
     xs = (jnp.arange(steps), torques)
