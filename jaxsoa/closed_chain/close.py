@@ -176,7 +176,7 @@ def close_grasp(
     alone.
     """
     q = system.check("q", q, "check_q")
-    pose = check_pose(object_pose)
+    pose = check_pose(system, object_pose)
     rotations = (None,) * system.n_arms if rotations is None else tuple(rotations)
     found = []
     for arm, guess, target in zip(system.arms, q, rotations, strict=True):

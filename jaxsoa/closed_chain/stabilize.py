@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import jax.numpy as jnp
 from jaxtyping import Array, Float, Shaped
 
 from jaxsoa.closed_chain.algebra import motion_shift
@@ -91,7 +90,7 @@ def project_grasp(
     simulation), met up to what the contact leaves free.
     """
     q, v = system.check("q", q, "check_q"), system.check("v", v, "check_v")
-    pose = check_pose(object_pose)
+    pose = check_pose(system, object_pose)
     positions, velocities = [], []
     for arm, qi, vi, target in zip(system.arms, q, v, rotations, strict=True):
         robot = arm.robot
@@ -104,7 +103,7 @@ def project_grasp(
         qi = scan(newton, qi, None, length=iterations)[0]
         at = hold(arm, qi, vi, pose, target)
         response = cut_at_rest(robot, qi, at.jacobian)
-        of_object = motion_shift(at.frame.position - pose[1]) @ jnp.asarray(object_velocity)
+        of_object = motion_shift(at.frame.position - pose[1]) @ robot.convert(object_velocity, "object_velocity")
         slip = at.jacobian @ vi - at.held @ of_object
         positions.append(qi)
         velocities.append(vi - response.columns @ response.compliance.solve(slip))
@@ -113,6 +112,6 @@ def project_grasp(
 
 def grasp_rotations(system: GraspSystem, q: Sequence[Array], object_pose: Pose) -> tuple[Array, ...]:
     """Orientation of each arm's frame in the object's axes, as found at (q, object_pose)."""
-    R, _ = check_pose(object_pose)
+    R, _ = check_pose(system, object_pose)
     q = system.check("q", q, "check_q")
     return tuple(R.T @ frame_pose(arm.robot, x, arm.frame)[0] for arm, x in zip(system.arms, q, strict=True))

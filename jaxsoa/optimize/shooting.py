@@ -43,7 +43,7 @@ def shooting(
 
     if max_iterations < 1:
         raise ValueError("max_iterations must be at least 1.")
-    start, dtype = floating_start(start)
+    start, dtype = floating_start(problem, start)
     guess = problem.check_controls(controls.controls if isinstance(controls, Solution) else controls, dtype)
     method = optax.with_extra_args_support(optax.lbfgs() if optimizer is None else optimizer)
     squash, unsquash = _squashing(problem.limits_as(dtype))
@@ -77,7 +77,8 @@ def shooting(
     u = squash(y)
     nothing = jnp.full(max_iterations, jnp.nan, dtype)
     converged = jnp.max(jnp.abs(gradient)) <= tolerance
-    return Solution(simulate_controls(problem, start, u), u, best, count, converged, History(costs, nothing, nothing))
+    states, history = simulate_controls(problem, start, u), History(costs, nothing, nothing)
+    return Solution(states, u, best, count, converged, history, failed=~jnp.isfinite(costs[0]))
 
 
 def _known(memory: Any) -> tuple[Array, Array] | None:

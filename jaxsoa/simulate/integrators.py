@@ -128,10 +128,11 @@ def step(
     `passive` forces, functions `(robot, q, v) -> (nv,)` such as `JointLimits`, follow the state inside the step: a
     method of order four stays one.
     """
-    q, v, tau = robot.check_q(q), robot.check_v(v), robot.check_v(tau, "tau")
+    q, v, tau, dt = robot.check_q(q), robot.check_v(v), robot.check_v(tau, "tau"), robot.check_number(dt)
     method, forces = find_integrator(integrator), as_tuple(passive)
 
     def acceleration(q, v):
         return forward_dynamics(robot, q, v, sum((force(robot, q, v) for force in forces), tau), f_ext)
 
-    return method(robot, acceleration, q, v, dt)
+    after = State(*method(robot, acceleration, q, v, dt))
+    return State(robot.convert(after.q, "q"), robot.convert(after.v, "v"))

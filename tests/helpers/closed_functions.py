@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from helpers.tree_functions import Entry
+
 from jaxsoa import closed_chain as cc
 from jaxsoa.closed_chain.embedding import AggregateBody
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
-import jaxsoa as soa
 from helpers.closed_functions import closed_functions
 from helpers.tree_functions import Entry, by_signature, tree_functions
+
+import jaxsoa as soa
 from jaxsoa import closed_chain, convert, identify, models, optimize, simulate, viz
 
 MODULES = {
@@ -104,6 +105,10 @@ def _table() -> dict[str, Entry]:
 
 
 TABLE = _table()
+
+
+CORE = tuple(name for name, entry in TABLE.items() if name.startswith("soa.") and "," not in name and entry.on == "tree")
+"""The functions of every day: what the default run of the tests tries, the others being slow to trace together."""
 
 
 def entries_on(model: str) -> dict[str, Entry]:

@@ -53,7 +53,7 @@ MODELS = {
 
 
 def models_near(model: Any, count: int) -> Any:
-    """A batch of models that differ in every floating leaf but rotations, and in those that must stay closed, masses."""
+    """A batch of models that differ in masses and inertias, joint places, armature, damping, pitch and gravity."""
 
     def batch(path, x):
         name = str(path[-1]).strip(".")

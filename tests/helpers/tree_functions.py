@@ -13,7 +13,7 @@ from jaxsoa import identify, optimize, simulate
 
 
 class Entry(NamedTuple):
-    """A function of (model, state). `on` says of what: "tree", "floating" robots only, a "pendulum", "linkage" or "grasp"."""
+    """A function of (model, state). `on` says of what: any "tree", those "floating", "pendulum", "linkage", "grasp"."""
 
     call: Callable[[Any, dict], Any]
     on: str = "tree"
@@ -98,6 +98,10 @@ def tree_functions() -> dict[str, Entry]:
         motor = simulate.TorqueSpeed(2.0, 5.0)
         return soa.rollout(robot, s["q"], s["v"], control, 0.01, steps=2, actuators=motor, every=2)
 
+    def multiplied(robot, s):  # operators are matrices, and promote what they multiply as JAX does
+        v, tau = (jnp.asarray(s[name], robot.dtype) for name in ("v", "tau"))
+        return _bundle(robot, s).Mass(v), _bundle(robot, s).Mass.inv(tau)
+
     def field(robot, s):
         return simulate.vector_field(robot, lambda time, q, v: -v)(0.0, _start(s))
 
@@ -136,7 +140,7 @@ def tree_functions() -> dict[str, Entry]:
         "soa.rollout, segments": Entry(rolled(checkpoint="segments")),
         "soa.rollout, PDServo Gear Lag Saturation": Entry(controlled),
         "soa.rollout, Sampled TorqueSpeed": Entry(sampled, smooth=False),
-        "soa.operators": Entry(lambda r, s: (_bundle(r, s).Mass(s["v"]), _bundle(r, s).Mass.inv(s["tau"]))),
+        "soa.operators": Entry(multiplied),
         "soa.solve_mass_matrix, columns": Entry(lambda r, s: soa.solve_mass_matrix(r, s["q"], s["torques"].T)),
         "soa.Multibody": Entry(
             lambda r, s: (r.integrate(s["q"], s["dv"]), r.difference(s["q"], r.integrate(s["q"], s["v"])))
