@@ -88,9 +88,9 @@ def dense(problem: GraspProblem) -> Solution:
     n, m = M.shape[0], J.shape[0]
     K = jnp.block(
         [
-            [jnp.eye(m) - N, N @ J, -N @ A],
-            [J.T @ N, M, jnp.zeros((n, 6))],
-            [-A.T @ N, jnp.zeros((6, n)), problem.inertia],
+            [jnp.eye(m, dtype=N.dtype) - N, N @ J, -N @ A],
+            [J.T @ N, M, jnp.zeros((n, 6), M.dtype)],
+            [-A.T @ N, jnp.zeros((6, n), M.dtype), problem.inertia],
         ]
     )
     first = problem.centripetal - problem.slip_bias - problem.state.tips.bias
