@@ -20,6 +20,9 @@ from jaxsoa.kernels.ffi_frame import batch_handler, single_handler
 from jaxsoa.kernels.llvm_values import Lanes, Writer, product, sincos, tanh
 from jaxsoa.kernels.program import Operand, Straight, operands
 
+BLOCK = 4000
+"""Operations of a basic block: some of what LLVM does grows with the square of that."""
+
 LARGEST_SCRATCH = 1 << 20
 """Bytes of matrices that a kernel may keep on the stack."""
 
@@ -64,8 +67,10 @@ def _emit(values: _Values, numbers: Sequence[int], after, products: dict[str, st
     lanes, scratch = writer.lanes, 0
     size = lanes.bytes * lanes.width
     places: dict[int, int] = {}
-    for i in numbers:
+    for count, i in enumerate(numbers):
         op = operations[i]
+        if count % BLOCK == BLOCK - 1:
+            writer.lines += [f"  br label %block{count}", f"block{count}:"]
         if op[0] == "product":
             rows, inner, columns = op[1]
             a = op[2][: rows * inner]
