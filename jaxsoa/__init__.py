@@ -13,6 +13,7 @@ from jaxsoa import (
     simulate as simulate,
     viz as viz,
 )
+from jaxsoa.caches import clear_caches as clear_caches
 from jaxsoa.cpu import (
     fast_cpu as fast_cpu,
     low_latency_cpu as low_latency_cpu,
