@@ -45,7 +45,10 @@ def distance(robot, a, b) -> float:
     return float(jnp.linalg.norm(robot.difference(a.q, b.q)) + jnp.linalg.norm(a.v - b.v))
 
 
-@pytest.mark.parametrize("integrator", sorted(simulate.INTEGRATORS))
+@pytest.mark.parametrize(
+    "integrator",
+    [pytest.param(i, marks=[pytest.mark.slow] * (i == "variational_euler")) for i in sorted(simulate.INTEGRATORS)],
+)
 def test_order_of_accuracy_on_the_manifold(floating, integrator):
     exact = compiled("rk4")(floating, *start(floating), SPAN / 640, 640)
     counts = (10, 20, 40)
@@ -92,6 +95,7 @@ def test_the_momentum_balance_can_be_kept_by_construction(floating, gravity):
     assert distance(robot, kept, exact) < 1.5 * distance(robot, plain, exact)
 
 
+@pytest.mark.slow
 def test_the_variational_step_is_symplectic_and_the_default_is_not():
     """The derivative D of one step in positions and momenta has D* W D = W, with W = [[0, 1], [-1, 0]]."""
     robot = soa.models.random_tree(5, 3, kinds=["revolute", "prismatic"], shape="chain").frictionless()
@@ -142,6 +146,7 @@ def test_energy_of_a_double_pendulum_stays():
     assert np.abs(default).max() > 5 * np.abs(leapfrog).max()
 
 
+@pytest.mark.slow
 def test_a_free_flyers_momentum_is_kept_by_symmetry(floating):
     """Noether's theorem for the variational step, on free and spherical joints, where plain Euler loses percents."""
     robot = floating.with_gravity(jnp.zeros(3)).frictionless()
