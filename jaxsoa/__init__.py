@@ -3,6 +3,11 @@
 Conventions: spatial vectors are angular first, (w, v) and (moment, force); public spatial results are in world axes at
 the origin of the link or frame named; links are numbered base to tip, parents before children; quaternions are
 (w, x, y, z). Every function takes one state; batch with `jax.vmap`. See the README for the rest.
+
+Threads may call everything at once, first calls too: a program is compiled once, others wait for it; different programs
+are traced in turns, because tracing is Python, so eight threads take about as long as one after the other. Processes
+must be started by "spawn" or "forkserver" (`multiprocessing.get_context("spawn")`), never by fork once anything was
+computed: JAX computes in threads, a forked child has none of them, and its first call waits forever.
 """
 
 from jaxsoa import (
@@ -13,6 +18,7 @@ from jaxsoa import (
     simulate as simulate,
     viz as viz,
 )
+from jaxsoa.caches import clear_caches as clear_caches
 from jaxsoa.cpu import (
     fast_cpu as fast_cpu,
     low_latency_cpu as low_latency_cpu,
