@@ -225,3 +225,16 @@ def test_the_flag_changes_no_answer(make, tmp_path):
         with np.load(path) as data:
             answers.append([data[name] for name in data.files])
     assert_close(*answers)
+
+
+def test_a_batch_solves_the_mass_matrix_where_joints_have_several_degrees_of_freedom():
+    robot = soa.models.random_tree(1, 4, ["revolute", "spherical"], floating_base=True)
+    q, _, tau = states(robot, 4)
+
+    @jax.jit
+    def both(q, tau):
+        mass = jax.vmap(lambda q: soa.mass_matrix(robot, q))(q)
+        return jax.vmap(lambda q, x: soa.solve_mass_matrix(robot, q, x))(q, tau), jnp.linalg.solve(mass, tau[..., None])
+
+    solved, expected = both(q, tau)
+    assert_close(solved, expected[..., 0])

@@ -214,11 +214,11 @@ def solve_in_components(
 ) -> Array:
     """The same in components, for whatever trails (a batch, columns): axes and gains per degree, offset per link."""
     offset = tuple(on_first(robot, component) for component in offset)
-    return solve_by_dofs(robot, axes, offset, gain, pivot_inverse, x)
+    return solve_over_dofs(robot, axes, offset, gain, pivot_inverse, x)
 
 
-def solve_by_dofs(robot: Multibody, axes: tuple, offset: tuple, gain: tuple, pivot_inverse: Array, x: Array) -> Array:
-    """The same with offsets per degree of freedom."""
+def solve_over_dofs(robot: Multibody, axes: tuple, offset: tuple, gain: tuple, pivot_inverse: Array, x: Array) -> Array:
+    """The same with the offset per degree of freedom, as `DofTree` has it."""
     g_w, g_v = gain
 
     def inward(z, inputs):

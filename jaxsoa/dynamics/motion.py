@@ -28,7 +28,7 @@ from jaxsoa.dynamics.articulated import (
     on_first,
     on_last,
     riccati_step,
-    solve_by_dofs,
+    solve_over_dofs,
     solve_with_factors,
     updated,
 )
@@ -220,8 +220,7 @@ def _solve(robot: Multibody, factors: Factors, x: Array, split: bool) -> Array:
         return solve_with_factors(robot, factors, x)
     axes, offset = factors.tree
     axes, gain = ops.split_spatial(axes), ops.split_spatial(factors.gain)
-    # The offsets of factors are per degree of freedom already.
-    return solve_by_dofs(robot, axes, ops.split_vector(offset), gain, factors.pivot_inverse, x)
+    return solve_over_dofs(robot, axes, ops.split_vector(offset), gain, factors.pivot_inverse, x)
 
 
 _apply_factors = either_way(_solve, linear=True)

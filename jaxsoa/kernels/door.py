@@ -176,7 +176,9 @@ def _read(kernel: Kernel) -> Straight | Unreadable:
     """The program of one state, inputs numbered among those that are not constant."""
     try:
         constants = [None if c is None else c.value for c in kernel.constants]
-        found = read(kernel.program(), constants, kernel.dtype(), settings.LONGEST)
+        found = read(kernel.program(), constants, kernel.dtype(), 4 * settings.LONGEST)
+        if found.scalars > settings.LONGEST:
+            raise Unreadable(f"{found.scalars} operations, of which {settings.LONGEST} fit into a kernel")
         unknown = {op[0] for op in found.operations} - EMITTED
         if unknown:
             raise Unreadable(f"the operation {min(unknown)}")

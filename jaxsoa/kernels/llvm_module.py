@@ -68,7 +68,9 @@ def _emit(values: _Values, numbers: Sequence[int], after, products: dict[str, st
         op = operations[i]
         if op[0] == "product":
             rows, inner, columns = op[1]
-            name, text = product(lanes, rows, inner, columns)
+            a = op[2][: rows * inner]
+            nonzero = [[k for k in range(inner) if type(a[i * inner + k]) is int or a[i * inner + k]] for i in range(rows)]
+            name, text = product(lanes, rows, inner, columns, nonzero)
             products[name] = text
             start, places[i] = scratch, scratch + (rows * inner + inner * columns) * size
             scratch = places[i] + rows * columns * size

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import struct
 from collections.abc import Callable
@@ -260,62 +261,64 @@ def _function(w: Writer, head: str) -> str:
     return f"{chr(10).join(sorted(w.declared))}\ndefine internal {head} #0 {{\n{body}\n}}\n"
 
 
-def product(lanes: Lanes, rows: int, inner: int, columns: int) -> tuple[str, str]:
-    """(name, text) of a function (a, b, c): c = a b for matrices of lanes, row-major, by loops."""
-    name = f"product_{rows}_{inner}_{columns}_{lanes.tag}"
-    V, size = lanes.type, lanes.bytes * lanes.width
-    tile = next(t for t in (6, 5, 7, 4, 3, 2, 1) if columns % t == 0)
-    sums = range(tile)
-    phis = "\n".join(f"  %s{j} = phi {V} [{lanes.constant(0.0)}, %tile], [%n{j}, %add]" for j in sums)
-    adds = "\n".join(
-        f"  %bp{j} = getelementptr i8, ptr %bk, i64 {j * size}\n  %b{j} = load {V}, ptr %bp{j}, align {size}\n"
-        f"  %m{j} = fmul contract {V} %x, %b{j}\n  %n{j} = fadd contract {V} %s{j}, %m{j}"
-        for j in sums
-    )
-    stores = "\n".join(
-        f"  %cp{j} = getelementptr i8, ptr %ct, i64 {j * size}\n  store {V} %n{j}, ptr %cp{j}, align {size}"
-        for j in sums
-    )
-    text = f"""
-define internal void @{name}(ptr noalias %a, ptr noalias %b, ptr noalias %c) #0 {{
-entry:
-  br label %row
-row:
-  %i = phi i64 [0, %entry], [%i1, %rowend]
-  %ao = mul i64 %i, {inner * size}
-  %ai = getelementptr i8, ptr %a, i64 %ao
-  %co = mul i64 %i, {columns * size}
-  %ci = getelementptr i8, ptr %c, i64 %co
-  br label %tile
-tile:
-  %j = phi i64 [0, %row], [%j1, %tileend]
-  %jo = mul i64 %j, {size}
-  %bj = getelementptr i8, ptr %b, i64 %jo
-  %ct = getelementptr i8, ptr %ci, i64 %jo
-  br label %add
-add:
-  %k = phi i64 [0, %tile], [%k1, %add]
-{phis}
-  %xo = mul i64 %k, {size}
-  %xp = getelementptr i8, ptr %ai, i64 %xo
-  %x = load {V}, ptr %xp, align {size}
-  %bo = mul i64 %k, {columns * size}
-  %bk = getelementptr i8, ptr %bj, i64 %bo
-{adds}
-  %k1 = add i64 %k, 1
-  %kc = icmp slt i64 %k1, {inner}
-  br i1 %kc, label %add, label %tileend
-tileend:
-{stores}
-  %j1 = add i64 %j, {tile}
-  %jc = icmp slt i64 %j1, {columns}
-  br i1 %jc, label %tile, label %rowend
-rowend:
-  %i1 = add i64 %i, 1
-  %ic = icmp slt i64 %i1, {rows}
-  br i1 %ic, label %row, label %end
-end:
-  ret void
-}}
-"""
-    return name, text
+COLUMNS_AT_ONCE = 6
+"""Sums that a product keeps in registers."""
+
+
+def product(
+    lanes: Lanes, rows: int, inner: int, columns: int, nonzero: list[list[int]]
+) -> tuple[str, str]:
+    """(name, text) of a function (a, b, c): c = a b for matrices of lanes, row-major.
+
+    Loops over tiles of columns, one after the other for each row, of which only the elements `nonzero[row]` are read.
+    Where the rows are dense, they are a loop too. The last tile may overlap the one before.
+    """
+    dense = all(len(row) == inner for row in nonzero)
+    pattern = "" if dense else f"_{_digest(str(nonzero))}"
+    name = f"product_{rows}_{inner}_{columns}_{lanes.tag}{pattern}"
+    size, tile = lanes.bytes * lanes.width, min(COLUMNS_AT_ONCE, columns)
+    w = Writer(lanes, "p")
+    w.lines.append("  br label %begin")
+    w.lines.append("begin:")
+    if dense:
+        w.lines += ["  br label %row", "row:", "  %i = phi i64 [0, %begin], [%i1, %done0]"]
+        a_row = w.let(f"getelementptr i8, ptr %a, i64 {w.let(f'mul i64 %i, {inner * size}')}")
+        c_row = w.let(f"getelementptr i8, ptr %c, i64 {w.let(f'mul i64 %i, {columns * size}')}")
+        _product_row(w, 0, a_row, c_row, range(inner), columns, tile, "row")
+        w.lines += ["  %i1 = add i64 %i, 1", f"  %ic = icmp slt i64 %i1, {rows}"]
+        w.lines += ["  br i1 %ic, label %row, label %end", "end:"]
+    else:
+        before = "begin"
+        for i, used in enumerate(nonzero):
+            a_row, c_row = w.at("%a", i * inner * size), w.at("%c", i * columns * size)
+            _product_row(w, i, a_row, c_row, used, columns, tile, before)
+            before = f"done{i}"
+    w.lines.append("  ret void")
+    head = f"define internal void @{name}(ptr noalias %a, ptr noalias %b, ptr noalias %c) #0 {{"
+    return name, "\n".join([head, *w.lines, "}"]) + "\n"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _product_row(w: Writer, i: int, a_row: str, c_row: str, used, columns: int, tile: int, before: str) -> None:
+    """One row of a product, tile by tile."""
+    V, size = w.lanes.type, w.lanes.bytes * w.lanes.width
+    w.lines += [f"  br label %tile{i}", f"tile{i}:", f"  %j{i} = phi i64 [0, %{before}], [%next{i}, %tile{i}]"]
+    last = columns - tile
+    w.lines.append(f"  %over{i} = icmp sgt i64 %j{i}, {last}")
+    w.lines.append(f"  %at{i} = select i1 %over{i}, i64 {last}, i64 %j{i}")
+    offset = w.let(f"mul i64 %at{i}, {size}")
+    b, c = (w.let(f"getelementptr i8, ptr {x}, i64 {offset}") for x in ("%b", c_row))
+    sums: list[str | None] = [None] * tile
+    for k in used:
+        x = w.let(f"load {V}, ptr {w.at(a_row, k * size)}, align {size}")
+        for t in range(tile):
+            y = w.let(f"load {V}, ptr {w.at(b, (k * columns + t) * size)}, align {size}")
+            term = w.let(f"fmul contract {V} {x}, {y}")
+            sums[t] = term if sums[t] is None else w.let(f"fadd contract {V} {sums[t]}, {term}")
+    for t in range(tile):
+        w.lines.append(f"  store {V} {sums[t] or w.lanes.constant(0.0)}, ptr {w.at(c, t * size)}, align {size}")
+    w.lines += [f"  %next{i} = add i64 %j{i}, {tile}", f"  %more{i} = icmp slt i64 %next{i}, {columns}"]
+    w.lines += [f"  br i1 %more{i}, label %tile{i}, label %done{i}", f"done{i}:"]

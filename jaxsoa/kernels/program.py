@@ -40,11 +40,14 @@ class Straight(NamedTuple):
     results: tuple[tuple[Operand, ...], ...]
 
     @property
+    def scalars(self) -> int:
+        """Operations that are written out: inputs and matrices, which are loops, aside."""
+        return sum(1 for op in self.operations if op[0] not in ("in", "item", "product"))
+
+    @property
     def cost(self) -> int:
-        """Operations that are computed, inputs and the reading of matrices' elements aside."""
-        return sum(1 for op in self.operations if op[0] not in ("in", "item", "product")) + sum(
-            op[1][0] * op[1][1] * op[1][2] for op in self.operations if op[0] == "product"
-        )
+        """Operations that are computed, products of matrices included."""
+        return self.scalars + sum(math.prod(op[1]) for op in self.operations if op[0] == "product")
 
     def logical(self) -> list[bool]:
         """Which values are true or false."""

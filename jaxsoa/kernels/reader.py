@@ -27,7 +27,7 @@ def read(program: Any, constants: Sequence[np.ndarray | None], dtype: Any, limit
     Raises `Unreadable` where it is none: traced indices, unbounded loops, unknown operations, too many of them.
     """
     inner = jax_interface.opened(program)
-    if estimated(inner) > 40 * limit:
+    if estimated(inner) > 10 * limit:
         raise Unreadable("a program much longer than the limit")
     reader = _Reader(Program(dtype, limit))
     arguments = []

@@ -11,7 +11,7 @@ KERNELS = "JAXSOA_KERNELS"
 CACHE = "JAXSOA_KERNEL_CACHE"
 """Environment variable: a folder for compiled kernels, or 0 for none. Default: `jaxsoa` in the user's cache folder."""
 
-LONGEST = 45_000
+LONGEST = 50_000
 """Operations up to which a function becomes a kernel; beyond, compiling it would take too long."""
 
 

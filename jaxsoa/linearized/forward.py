@@ -206,7 +206,16 @@ def _product_by_rows(a: Array, b: Array) -> Array:
 
 def _one(robot, q, v, tau, f_ext) -> Linearization:
     """One evaluation, as the kernel reads it."""
-    return _products(robot, v, _swept(robot, q, v, tau, f_ext), stage=_same, to_front=_same)
+    swept = _swept(robot, q, v, tau, f_ext)
+    if swept.E is None:
+        return _products(robot, v, swept, stage=_same, to_front=_same)
+    wrt_q, wrt_v, _ = inverse_model(robot, swept.rows, v)
+    # By the triangular factors, of which most elements are known to be zero.
+    E = swept.E
+    half = (E * swept.pivot_inverse[:, None]).T
+    columns = -half @ (E @ jnp.concatenate([wrt_q, wrt_v], axis=1))
+    by_q, by_v = columns[:, : robot.nv], columns[:, robot.nv :]
+    return Linearization(LinearizedForwardDynamics(by_q, by_v, half @ E), swept.a)
 
 
 @custom_vmap

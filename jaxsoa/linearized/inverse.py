@@ -49,6 +49,8 @@ def dissipation_rate(robot: Multibody, v: Array) -> Array:
 
 def products(left: list, right: list) -> Array:
     """[i, j]: sum over components of left(i) right(j)."""
+    if left[0].ndim == 1:  # one state: a product of matrices
+        return jnp.stack(left).T @ jnp.stack(right)
     terms = [x[:, None] * y[None, :] for x, y in zip(left, right, strict=True)]
     return sum(terms[1:], terms[0])
 
