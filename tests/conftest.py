@@ -10,9 +10,10 @@ import sys
 from pathlib import Path
 
 # What one test compiled, another (also in another process, or tomorrow) need not compile again.
-cache = Path(__file__).parent.parent / ".pytest_cache" / "compiled"
-os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache))
+cache = Path(__file__).parent.parent / ".pytest_cache"
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache / "compiled"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
+os.environ.setdefault("JAXSOA_KERNEL_CACHE", str(cache / "kernels"))
 
 import jax  # noqa: E402
 

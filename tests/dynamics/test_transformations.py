@@ -66,13 +66,14 @@ def central(f, h):
 
 CHAIN = soa.models.chain(3)
 FLOATING = floating_arm()
+ANYWHERE = jnp.array([0.1, -0.5, 0.5, 0.7, 1.2, -0.7, 0.4, 0.9, -1.3])  # the quaternion, of length 1, comes first
 POINTS = {
     "straight chain at rest": (CHAIN, jnp.zeros(3), jnp.zeros(3), jnp.zeros(3)),
     "chain in motion": (CHAIN, jnp.array([0.3, -1.0, 2.0]), jnp.array([1.0, -2, 0.5]), jnp.array([0.1, 0.2, 0.3])),
     "hanging pendulum": (soa.models.pendulum(3), jnp.zeros(3), jnp.zeros(3), jnp.zeros(3)),
     "identity quaternion, free fall at rest": (FLOATING, FLOATING.neutral(), jnp.zeros(8), jnp.zeros(8)),
     "identity quaternion, free fall in motion": (FLOATING, FLOATING.neutral(), jnp.arange(8.0), jnp.zeros(8)),
-    "anywhere": (FLOATING, FLOATING.random(1), 0.5 * jnp.arange(8.0) - 2, jnp.ones(8)),
+    "anywhere": (FLOATING, ANYWHERE, 0.5 * jnp.arange(8.0) - 2, jnp.ones(8)),
 }
 
 
