@@ -1,0 +1,74 @@
+"""Every public function, batched in every way, against itself one state at a time."""
+
+from __future__ import annotations
+
+import jax
+import pytest
+from helpers.every_function import CORE, NOT_OF_A_STATE, TABLE, entries_on, public_names
+from helpers.transformed import Case, compiled_together, complaints, row, traced_once
+
+
+def test_every_public_name_is_in_the_table_or_has_a_reason_not_to_be():
+    names = public_names()
+    tested = {name.split(",")[0] for name in TABLE}
+    unknown = [name for name in names if name not in tested and name not in NOT_OF_A_STATE]
+    assert not unknown, (
+        f"{unknown} are public, but nothing tries them batched, sharded and differentiated: give them an entry in "
+        "helpers/tree_functions.py or closed_functions.py, or a reason in helpers/every_function.py."
+    )
+    gone = [name for name in {*tested, *NOT_OF_A_STATE} if name not in names]
+    assert not gone, f"{gone} are no longer public."
+    assert not {*tested} & {*NOT_OF_A_STATE}
+
+
+OTHERS = [name for name in entries_on("fixed") if name not in CORE]
+SLOW = pytest.mark.slow
+CASES = [
+    ("floating", "float64", "states", CORE, ()),
+    ("fixed", "float32", "models", CORE, SLOW),
+    ("fixed", "float64", "nested", OTHERS, SLOW),
+    ("floating", "float32", "q alone", CORE, SLOW),
+    ("floating", "float64", "all but q", CORE, SLOW),
+    ("fixed", "float64", "v alone", CORE, SLOW),
+    ("floating", "float64", "models and states", [n for n, e in TABLE.items() if e.on == "floating"], SLOW),
+    ("every kind", "float64", "nested", CORE, SLOW),
+    ("linkage", "float64", "nested", entries_on("linkage"), SLOW),
+    ("grasp", "float64", "models and states", entries_on("grasp"), SLOW),
+    ("pendulum", "float64", "states", entries_on("pendulum"), SLOW),
+]
+
+
+@pytest.mark.parametrize(
+    ("model", "dtype", "how", "names"),
+    [pytest.param(*case[:4], marks=case[4], id=", ".join(case[:3])) for case in CASES],
+)
+def test_batches_equal_one_state_at_a_time(model, dtype, how, names):
+    case = Case(model, dtype)
+    batched, pairs = case.transformations()[how]
+    actual, bad = compiled_together(names, batched)
+    expected, _ = compiled_together(actual, case.one_at_a_time(pairs))
+    wrong = {**bad, **complaints(actual, expected, dtype)}
+    assert not wrong, "\n".join(f"{name}: {what}" for name, what in wrong.items())
+
+
+EAGER = ("soa.forward_dynamics", "soa.mass_matrix", "soa.solve_mass_matrix", "soa.link_velocities", "soa.regressor")
+
+
+@pytest.mark.parametrize(
+    "names", [EAGER, pytest.param([n for n in CORE if n not in EAGER], marks=SLOW)], ids=["a few", "all"]
+)
+def test_functions_called_operation_by_operation_equal_compiled_ones(names):
+    """Alone and under vmap, without jit."""
+    case = Case("fixed", "float64")
+    batched, pairs = case.transformations()["states"]
+    expected, bad = compiled_together(names, case.one_at_a_time(pairs))
+    actual = {name: batched(TABLE[name].call)() for name in expected}
+    alone = {name: TABLE[name].call(*pairs[0]) for name in expected}
+    wrong = {**bad, **complaints(actual, expected, "float64"), **complaints(alone, row(expected, 0), "float64")}
+    assert not wrong, "\n".join(f"{name}: {what}" for name, what in wrong.items())
+
+
+def test_a_program_is_traced_once_for_all_transformations():
+    """What the tests above rely on to be fast."""
+    assert traced_once("soa.mass_matrix") is traced_once("soa.mass_matrix")
+    assert isinstance(jax.jit(lambda x: x), type(traced_once("soa.mass_matrix")))
