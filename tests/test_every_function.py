@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import jax
 import pytest
 from helpers.every_function import CORE, NOT_OF_A_STATE, TABLE, entries_on, public_names
@@ -66,6 +71,27 @@ def test_functions_called_operation_by_operation_equal_compiled_ones(names):
     alone = {name: TABLE[name].call(*pairs[0]) for name in expected}
     wrong = {**bad, **complaints(actual, expected, "float64"), **complaints(alone, row(expected, 0), "float64")}
     assert not wrong, "\n".join(f"{name}: {what}" for name, what in wrong.items())
+
+
+SHARDED = "soa.forward_dynamics;soa.mass_matrix_inverse;soa.rollout"
+
+
+@pytest.mark.parametrize(
+    ("devices", "model", "names"),
+    [
+        (2, "pendulum", SHARDED),
+        pytest.param(8, "pendulum", "all", marks=SLOW),
+        pytest.param(8, "fixed", "core", marks=SLOW),
+        pytest.param(2, "linkage", "all", marks=SLOW),
+    ],
+    ids=["a few", "solvers", "core", "linkage"],
+)
+def test_sharded_functions_equal_one_state_at_a_time(devices, model, names):
+    """In a process of its own, whose one CPU looks like several devices."""
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}"
+    command = [sys.executable, str(Path(__file__).with_name("check_every_function.py")), str(devices), model, names]
+    done = subprocess.run(command, env={**os.environ, "XLA_FLAGS": flags}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr[-2000:]
 
 
 def test_a_program_is_traced_once_for_all_transformations():
