@@ -26,27 +26,42 @@ def test_every_public_name_is_in_the_table_or_has_a_reason_not_to_be():
     assert not {*tested} & {*NOT_OF_A_STATE}
 
 
-OTHERS = [name for name in entries_on("fixed") if name not in CORE]
 SLOW = pytest.mark.slow
-CASES = [
-    ("floating", "float64", "states", CORE, ()),
-    ("fixed", "float32", "models", CORE, SLOW),
-    ("fixed", "float64", "nested", OTHERS, SLOW),
-    ("floating", "float32", "q alone", CORE, SLOW),
-    ("floating", "float64", "all but q", CORE, SLOW),
-    ("fixed", "float64", "v alone", CORE, SLOW),
-    ("floating", "float64", "models and states", [n for n, e in TABLE.items() if e.on == "floating"], SLOW),
-    ("every kind", "float64", "nested", CORE, SLOW),
-    ("linkage", "float64", "nested", entries_on("linkage"), SLOW),
-    ("grasp", "float64", "models and states", entries_on("grasp"), SLOW),
-    ("pendulum", "float64", "states", entries_on("pendulum"), SLOW),
+EVERY_DAY = ("soa.forward_dynamics", "soa.mass_matrix", "soa.solve_mass_matrix", "soa.link_velocities", "soa.regressor")
+"""One function each of those with rules of their own for batches, and of those without."""
+
+WAYS = [
+    ("floating", "float64", "states"),
+    ("fixed", "float32", "models"),
+    ("fixed", "float64", "nested"),
+    ("floating", "float32", "q alone"),
+    ("floating", "float64", "all but q"),
+    ("fixed", "float64", "v alone"),
+    ("every kind", "float64", "models and states"),
 ]
+"""Every function in every one of these ways takes an hour to compile: set JAXSOA_EVERY_COMBINATION for that. Else each
+function is tried in one of them, and the next one in the next."""
 
 
-@pytest.mark.parametrize(
-    ("model", "dtype", "how", "names"),
-    [pytest.param(*case[:4], marks=case[4], id=", ".join(case[:3])) for case in CASES],
-)
+def cases() -> list:
+    everything = "JAXSOA_EVERY_COMBINATION" in os.environ
+    others = [name for name in entries_on("fixed") if name not in CORE]
+    found = [("floating", "float64", "states", EVERY_DAY, ())]
+    for k, way in enumerate(WAYS):
+        found.append((*way, CORE if everything else CORE[k :: len(WAYS)], SLOW))
+        if everything:
+            found.append((*way, others, SLOW))
+    found += [
+        ("pendulum", "float64", "nested", others, SLOW),
+        ("pendulum", "float64", "states", entries_on("pendulum"), SLOW),
+        ("floating", "float64", "states", [n for n, e in TABLE.items() if e.on == "floating"], SLOW),
+        ("linkage", "float64", "nested", entries_on("linkage"), SLOW),
+        ("grasp", "float64", "models and states", entries_on("grasp"), SLOW),
+    ]
+    return [pytest.param(*case[:4], marks=case[4], id=f"{k}: {', '.join(case[:3])}") for k, case in enumerate(found)]
+
+
+@pytest.mark.parametrize(("model", "dtype", "how", "names"), cases())
 def test_batches_equal_one_state_at_a_time(model, dtype, how, names):
     case = Case(model, dtype)
     batched, pairs = case.transformations()[how]
@@ -56,11 +71,8 @@ def test_batches_equal_one_state_at_a_time(model, dtype, how, names):
     assert not wrong, "\n".join(f"{name}: {what}" for name, what in wrong.items())
 
 
-EAGER = ("soa.forward_dynamics", "soa.mass_matrix", "soa.solve_mass_matrix", "soa.link_velocities", "soa.regressor")
-
-
 @pytest.mark.parametrize(
-    "names", [EAGER, pytest.param([n for n in CORE if n not in EAGER], marks=SLOW)], ids=["a few", "all"]
+    "names", [EVERY_DAY[:2], pytest.param(CORE[::3], marks=SLOW)], ids=["two", "many"]
 )
 def test_functions_called_operation_by_operation_equal_compiled_ones(names):
     """Alone and under vmap, without jit."""
