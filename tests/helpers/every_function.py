@@ -107,7 +107,7 @@ def _table() -> dict[str, Entry]:
 TABLE = _table()
 
 
-CORE = tuple(name for name, entry in TABLE.items() if name.startswith("soa.") and "," not in name and entry.on == "tree")
+CORE = tuple(n for n, entry in TABLE.items() if n.startswith("soa.") and "," not in n and entry.on == "tree")
 """The functions of every day: what the default run of the tests tries, the others being slow to trace together."""
 
 

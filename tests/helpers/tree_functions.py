@@ -142,6 +142,10 @@ def tree_functions() -> dict[str, Entry]:
         "soa.rollout, Sampled TorqueSpeed": Entry(sampled, smooth=False),
         "soa.operators": Entry(multiplied),
         "soa.solve_mass_matrix, columns": Entry(lambda r, s: soa.solve_mass_matrix(r, s["q"], s["torques"].T)),
+        # It exists where the frames together can move in every direction.
+        "soa.operational_space_inertia": Entry(
+            lambda r, s: soa.operational_space_inertia(r, s["q"], (_last_frame(r),)), "floating"
+        ),
         "soa.Multibody": Entry(
             lambda r, s: (r.integrate(s["q"], s["dv"]), r.difference(s["q"], r.integrate(s["q"], s["v"])))
         ),
