@@ -110,6 +110,9 @@ from jaxsoa.model.builder import (
 from jaxsoa.model.description import (
     ModelError as ModelError,
 )
+from jaxsoa.model.edit import (
+    merge as merge,
+)
 from jaxsoa.model.multibody import (
     Limits as Limits,
     Multibody as Multibody,
