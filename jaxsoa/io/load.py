@@ -25,15 +25,18 @@ def load_urdf(source: str | os.PathLike[str], *, floating_base: bool = False, va
     inertias get: "warn" (default), "strict" (a `ModelError`) or "off". Broken models are a `ModelError` always.
     Meshes are never opened.
 
-    Mimic joints are joints of their own in every open-chain function; `closed_chain.mimic_couplings` gives the
-    constraints that tie them. Such a file loads with a warning that names them, and is an error under "strict".
+    Mimic joints are joints of their own in every open-chain function; `rollout`, `inverse_kinematics` and the command
+    line make them follow, `closed_chain.coupled` is the robot with fewer degrees of freedom, and
+    `closed_chain.mimic_couplings` gives the constraints that tie them. Such a file loads with a warning that names
+    them, and is an error under "strict".
     """
     description = read_urdf(source, validate=validate)
     mimics = [joint.name for joint in description.joints if joint.mimic is not None and joint.kind != "fixed"]
     if mimics:
         message = (
-            f"{description.source}: joints {abbreviated(mimics)} mimic others. Open-chain dynamics leaves them free; "
-            "tie them with the constraints of jaxsoa.closed_chain.mimic_couplings(robot)."
+            f"{description.source}: joints {abbreviated(mimics)} mimic others. Open-chain dynamics leaves them free "
+            "(rollouts couple them); use jaxsoa.closed_chain.coupled(robot), or the constraints of "
+            "jaxsoa.closed_chain.mimic_couplings(robot)."
         )
         if validate == "strict":
             raise ModelError(message)

@@ -10,9 +10,11 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, PyTree, Shaped
 
+from jaxsoa.model.mimics import check_mimics, follow_mimics
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.simulate.control import Actuator, Controller, call_actuators, call_controller, initial_memory
 from jaxsoa.simulate.integrators import Integrator, Passive, State, as_tuple, step
+from jaxsoa.simulate.mimics import coupled_integrator
 from jaxsoa.simulate.progress import ProgressBar
 from jaxsoa.simulate.segments import in_blocks, segment_length, segmented_scan
 
@@ -49,6 +51,7 @@ def rollout(
     progress: bool = False,
     time: float | Array = 0.0,
     memory: PyTree = None,
+    mimics: Literal["coupled", "free"] = "coupled",
 ) -> Any:
     """Simulate from (q, v). Returns the states after each step, stacked: q (steps, nq), v (steps, nv).
 
@@ -63,8 +66,12 @@ def rollout(
       record is short. False: everything that the derivative needs.
     - `progress`: draw a bar on the terminal; works under jit, vmap and sharding.
     - `time` and `memory`: where to start from, to go on from the `Sample` of an earlier rollout.
+    - `mimics`: the mimic joints of a URDF file follow their targets ("coupled", from the start on), or are "free".
     """
     q, v = robot.check_q(q), robot.check_v(v)
+    if check_mimics(mimics) == "coupled" and robot.topology.mimics:
+        q, v = follow_mimics(robot, q, v)
+        integrator = coupled_integrator(integrator)
     torques = None
     if control is not None and not callable(control):
         torques = jnp.asarray(control)
