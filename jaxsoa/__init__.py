@@ -8,6 +8,7 @@ the origin of the link or frame named; links are numbered base to tip, parents b
 from jaxsoa import (
     convert as convert,
     identify as identify,
+    ik as ik,
     models as models,
     optimize as optimize,
     simulate as simulate,
@@ -65,6 +66,12 @@ from jaxsoa.dynamics.operational import (
 from jaxsoa.export import (
     export_function as export_function,
     load_function as load_function,
+)
+from jaxsoa.ik import (
+    InverseKinematics as InverseKinematics,
+    differential_inverse_kinematics as differential_inverse_kinematics,
+    inverse_kinematics as inverse_kinematics,
+    manipulability as manipulability,
 )
 from jaxsoa.io.archive import (
     load as load,
