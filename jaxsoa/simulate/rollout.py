@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, PyTree, Shaped
 
 from jaxsoa.model.mimics import check_mimics, follow_mimics
 from jaxsoa.model.multibody import Multibody
-from jaxsoa.simulate.control import Actuator, Controller, call_actuators, call_controller, initial_memory
+from jaxsoa.simulate.control import Actuator, Controller, call_actuators, call_controller, command_size, initial_memory
 from jaxsoa.simulate.integrators import Integrator, Passive, State, as_tuple, step
 from jaxsoa.simulate.mimics import coupled_integrator
 from jaxsoa.simulate.progress import ProgressBar
@@ -55,8 +55,9 @@ def rollout(
 ) -> Any:
     """Simulate from (q, v). Returns the states after each step, stacked: q (steps, nq), v (steps, nv).
 
-    - `control`: an array of torques (one row per step), a function `(time, q, v) -> tau`, a controller with memory
-      (see `control.py`), or None for no torque; all but the array need `steps`. The torque is held through a step.
+    - `control`: an array of torques (one row per step; of commands, where the first actuator takes others), a function
+      `(time, q, v) -> tau`, a controller with memory (see `control.py`), or None for no torque; all but the array need
+      `steps`. The torque is held through a step.
     - `actuators`: what the command passes through before it is a torque: `Saturation`, `Lag`, `Gear`, ...
     - `passive`: forces that follow the state inside a step, such as `JointLimits`.
     - `record`: a function of a `Sample` whose results are stacked and returned instead of the states, or "final" for
@@ -75,8 +76,9 @@ def rollout(
     torques = None
     if control is not None and not callable(control):
         torques = jnp.asarray(control)
-        if torques.ndim != 2 or torques.shape[1] != robot.nv or steps not in (None, torques.shape[0]):
-            raise ValueError(f"control must have shape (steps, nv) = ({steps}, {robot.nv}), got {torques.shape}.")
+        width = command_size(robot, as_tuple(actuators))
+        if torques.ndim != 2 or torques.shape[1] != width or steps not in (None, torques.shape[0]):
+            raise ValueError(f"control must have shape (steps, nv) = ({steps}, {width}), got {torques.shape}.")
         steps = torques.shape[0]
     if steps is None:
         raise ValueError("rollout needs `steps` when control is a function or None.")
@@ -98,7 +100,7 @@ def rollout(
         if callable(control):
             command, own = call_controller(control, time + number * dt, q, v, own, dt)
         elif command is None:
-            command = jnp.zeros_like(v)
+            command = jnp.zeros(command_size(robot, actuators), v.dtype)
         tau, parts = call_actuators(actuators, command, q, v, parts, dt)
         after = State(*step(robot, q, v, tau, dt, integrator=integrator, passive=forces))
         return _Carry(after, (own, parts)), tau
