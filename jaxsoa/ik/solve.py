@@ -55,7 +55,7 @@ def inverse_kinematics(
     limits: bool = True,
     seeds: int = 16,
     key: Array | int = 0,
-    iterations: int = 60,
+    iterations: int = 100,
     tolerance: float = 1e-6,
     mimics: Literal["coupled", "free"] = "coupled",
 ) -> InverseKinematics:
