@@ -15,6 +15,16 @@ from jaxsoa.optimize.constraints import (
 )
 from jaxsoa.optimize.costs import LeastSquares as LeastSquares
 from jaxsoa.optimize.ilqr import ilqr as ilqr
+from jaxsoa.optimize.implicit import (
+    OptimalTrajectory as OptimalTrajectory,
+    Setup as Setup,
+    optimal_trajectory as optimal_trajectory,
+)
+from jaxsoa.optimize.parameters import (
+    Parametrized as Parametrized,
+    parametrized_problem as parametrized_problem,
+    parametrized_start as parametrized_start,
+)
 from jaxsoa.optimize.problem import (
     Dynamics as Dynamics,
     Problem as Problem,

@@ -1,7 +1,7 @@
 """What a trajectory must satisfy: equalities and inequalities along its path and at its end.
 
-A constraint is a function with a vector of values: `Equality` wants them zero, `Inequality` at most zero. On the path it
-is called as `(state, control)` (and with the row of `per_step`, where the problem has one), at the end as `(state)`.
+A constraint is a function with a vector of values: `Equality` wants them zero, `Inequality` at most zero. On the path
+it is called as `(state, control)` (and with the row of `per_step`, where the problem has one), at the end as `(state)`.
 """
 
 from __future__ import annotations

@@ -111,6 +111,67 @@ def test_warm_starts_take_fewer_iterations_and_problems_are_batched():
     np.testing.assert_array_equal(moved.controls[:-2], one.controls[2:])
 
 
+@pytest.mark.slow
+def test_the_solution_is_differentiated_by_its_parameters():
+    def make(p):
+        problem = point_problem(limits=(-4.0, 4.0))
+        ball = Inequality(lambda x, u: jnp.atleast_1d(p["radius"] - jnp.sqrt((x[0] - 0.5) ** 2 + (x[1] + 0.05) ** 2)))
+        arrive = Equality(lambda x: jnp.concatenate([x[:2] - p["goal"], x[2:]]))
+        return optimize.Setup(problem, p["start"], (ball,), (arrive,))
+
+    def solve(p):
+        found = optimize.optimal_trajectory(make, p, GUESS, tolerance=1e-9, inner_tolerance=1e-14, second_order=True)
+        return found.controls, found.cost
+
+    p = {"radius": jnp.array(0.3), "goal": GOAL, "start": START}
+    value, h = jax.jit(solve), 1e-3
+    derivatives, slope = jax.jit(jax.jacfwd(solve))(p)
+    for name, index in (("radius", ()), ("goal", (0,)), ("start", (3,))):
+        e = jnp.zeros_like(p[name]).at[index].set(h)
+        ends = [value(p | {name: p[name] + sign * e}) for sign in (1, -1)]
+        u, cost = jax.tree.map(lambda a, b: (a - b) / (2 * h), *ends)
+        # A minimum is known to the square root of rounding: 1e-7 over h, and h squared of the difference itself.
+        np.testing.assert_allclose(derivatives[name][(..., *index)], u, atol=2e-4 * (1 + np.abs(u).max()))
+        np.testing.assert_allclose(slope[name][index], cost, rtol=1e-4)
+    reverse = jax.jit(jax.grad(lambda p: solve(p)[1]))(p)
+    np.testing.assert_allclose(reverse["goal"], slope["goal"], rtol=1e-8)
+
+
+def test_a_free_final_time_equals_scipys():
+    """A unit mass from rest to rest over one metre, effort 0.5 u^2 per second and a price of 2 per second."""
+    steps = 10
+
+    def step(x, u, p):
+        v = x[1] + p[0] / steps * u[0]
+        return jnp.stack([x[0] + p[0] / steps * v, v])
+
+    problem = optimize.parametrized_problem(
+        step, parameters=1, controls=1, horizon=steps, dt=1 / steps,
+        running_cost=LeastSquares(lambda x, u, p: jnp.sqrt(p[0]) * jnp.stack([u[0], 2.0])),
+    )  # fmt: skip
+    start = optimize.parametrized_start(jnp.zeros(2), jnp.array([2.0]))
+    arrive = Equality(lambda x: x.state - jnp.array([1.0, 0.0]))
+    positive = Inequality(lambda x: 0.1 - x.parameters)
+    guess = jnp.zeros((steps, 2)).at[:, 0].set(jnp.linspace(1, -1, steps))
+    solve = jax.jit(lambda x, u: optimize.constrained(problem, x, u, final=(arrive, positive)))
+    found = solve(start, guess)
+
+    def end(z):
+        x = np.zeros(2)
+        for u in z[:-1]:
+            v = x[1] + z[-1] / steps * u
+            x = np.array([x[0] + z[-1] / steps * v, v])
+        return x - [1, 0]
+
+    theirs = scipy.optimize.minimize(
+        lambda z: z[-1] / steps * np.sum(0.5 * z[:-1] ** 2 + 2), np.r_[np.linspace(1, -1, steps), 2.0],
+        method="SLSQP", constraints={"type": "eq", "fun": end}, options={"ftol": 1e-13, "maxiter": 300},
+    )  # fmt: skip
+    assert bool(found.converged)
+    np.testing.assert_allclose(found.cost, theirs.fun, rtol=1e-6)
+    np.testing.assert_allclose(found.states.parameters[-1], theirs.x[-1:], rtol=1e-4)
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [({}, "needs constraints"), ({"path": [lambda x, u: x]}, "Equality or an Inequality"),
