@@ -252,9 +252,11 @@ class Delay(eqx.Module):
 
     def __call__(self, command: Array, q: Array, v: Array, memory: Array, dt) -> tuple[Array, Array]:
         """(the command of `time` ago, the history with this one)."""
+        if not isinstance(self.time, Tracer) and not isinstance(dt, Tracer):
+            seconds = float(np.asarray(self.time))  # on the host: inside a scan JAX would trace the division
+            if not 0 <= seconds / float(dt) <= self.history * (1 + 1e-6):
+                raise ValueError(f"A delay of {seconds} s is not within the history of {self.history} steps.")
         steps = self.time / dt
-        if not isinstance(steps, Tracer) and not 0 <= float(steps) <= self.history * (1 + 1e-6):
-            raise ValueError(f"A delay of {float(self.time)} s is not within the history of {self.history} steps.")
         known = jnp.concatenate([command[None], memory])
         inside = (steps >= 0) & (steps <= self.history * (1 + 1e-6))
         x = jnp.clip(steps, 0, self.history)
