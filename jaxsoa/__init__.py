@@ -13,6 +13,7 @@ computed: JAX computes in threads, a forked child has none of them, and its firs
 from jaxsoa import (
     convert as convert,
     identify as identify,
+    ik as ik,
     models as models,
     optimize as optimize,
     simulate as simulate,
@@ -72,13 +73,23 @@ from jaxsoa.export import (
     export_function as export_function,
     load_function as load_function,
 )
+from jaxsoa.ik import (
+    InverseKinematics as InverseKinematics,
+    differential_inverse_kinematics as differential_inverse_kinematics,
+    inverse_kinematics as inverse_kinematics,
+    manipulability as manipulability,
+)
 from jaxsoa.io.archive import (
     load as load,
     save as save,
 )
 from jaxsoa.io.load import (
     load_mjcf as load_mjcf,
+    load_mjcf_actuators as load_mjcf_actuators,
     load_mjcf_constraints as load_mjcf_constraints,
+    load_mjcf_keyframes as load_mjcf_keyframes,
+    load_mjcf_sensors as load_mjcf_sensors,
+    load_mjcf_springs as load_mjcf_springs,
     load_urdf as load_urdf,
 )
 from jaxsoa.io.urdf_export import (
@@ -115,6 +126,9 @@ from jaxsoa.model.builder import (
 )
 from jaxsoa.model.description import (
     ModelError as ModelError,
+)
+from jaxsoa.model.edit import (
+    merge as merge,
 )
 from jaxsoa.model.multibody import (
     Limits as Limits,

@@ -61,7 +61,7 @@ def test_chunks_with_a_remainder_equal_one_state_at_a_time(robot, monkeypatch):
     assert_close(batched, jax.lax.map(lambda x: one(*x), arguments))
 
 
-NOT_DYNAMICS = ("topology", "limits", "frame_rotation", "frame_position")
+NOT_DYNAMICS = ("topology", "limits", "frame_rotation", "frame_position", "base_mass", "base_com", "base_inertia")
 LEAVES = [f.name for f in dataclasses.fields(soa.Multibody) if f.name not in NOT_DYNAMICS]
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from jaxsoa.cli import robots, states, tables
+from jaxsoa.model.mimics import follow_mimics
 from jaxsoa.simulate.integrators import INTEGRATORS
 from jaxsoa.simulate.progress import ProgressBar
 from jaxsoa.viz.pictures import FILMS, STILLS, check_library
@@ -32,6 +33,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     length.add_argument("--steps", type=int, help="number of steps, instead of --seconds")
     parser.add_argument("--dt", type=float, default=1e-3, help="step in seconds (default 0.001)")
     parser.add_argument("--integrator", default="rk4", choices=sorted(INTEGRATORS), help="default rk4")
+    parser.add_argument(
+        "--mimics",
+        default="coupled",
+        choices=("coupled", "free"),
+        help="mimic joints follow (default) or swing free",
+    )
     parser.add_argument("-o", "--output", type=Path, help="motion.npz or motion.csv")
     parser.add_argument("--picture", type=Path, help="motion.png (ghosts of the past), motion.gif or motion.mp4")
 
@@ -48,11 +55,14 @@ def run(options: argparse.Namespace) -> int:
         raise ValueError("The simulation must have at least one step: --seconds or --steps is too small.")
     states.use_precision(options)
     robot = robots.load(options)
-    motion, seconds = _simulate(robot, *states.state(robot, options), options.dt, steps, options.integrator)
+    q, v, tau = states.state(robot, options)
+    if options.mimics == "coupled":
+        q, v = follow_mimics(robot, q, v)
+    motion, seconds = _simulate(robot, q, v, tau, options.dt, steps, options.integrator, options.mimics)
     return _report(robot, motion, seconds, options)
 
 
-def _simulate(robot, q, v, tau, dt: float, steps: int, integrator: str) -> tuple[dict[str, np.ndarray], float]:
+def _simulate(robot, q, v, tau, dt: float, steps: int, integrator: str, mimics) -> tuple[dict[str, np.ndarray], float]:
     """Times, states and energies, the start included; and the seconds it took after compilation."""
     import jax
     import jax.numpy as jnp
@@ -64,7 +74,7 @@ def _simulate(robot, q, v, tau, dt: float, steps: int, integrator: str) -> tuple
 
     @jax.jit
     def advance(q, v):
-        states = soa.rollout(robot, q, v, torques, dt, integrator=integrator)
+        states = soa.rollout(robot, q, v, torques, dt, integrator=integrator, mimics=mimics)
         energy = jax.vmap(lambda q, v: soa.kinetic_energy(robot, q, v) + soa.potential_energy(robot, q))
         return states.q, states.v, energy(states.q, states.v)
 

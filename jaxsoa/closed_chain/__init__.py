@@ -31,6 +31,7 @@ from jaxsoa.closed_chain.contacts import (
     Rigid as Rigid,
     SoftFinger as SoftFinger,
 )
+from jaxsoa.closed_chain.coupled import CoupledRobot as CoupledRobot, coupled as coupled
 from jaxsoa.closed_chain.cut_chain import CutChain as CutChain, cut_chain_dynamics as cut_chain_dynamics
 from jaxsoa.closed_chain.embedding import (
     EmbeddedAcceleration as EmbeddedAcceleration,

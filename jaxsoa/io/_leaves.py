@@ -16,6 +16,10 @@ LIMITS = tuple(field.name for field in dataclasses.fields(Limits))
 _LEAVES = tuple(field.name for field in dataclasses.fields(Multibody) if field.name not in ("topology", "limits"))
 
 
+#: Leaves that files written before them lack; they are zero then.
+LATER = ("base_mass", "base_com", "base_inertia")
+
+
 def leaves_of(robot: Multibody) -> dict[str, np.ndarray]:
     """Every leaf on the host, the limits as `limits.lower` and so on; a `ModelError` unless it is one model."""
     if not isinstance(robot, Multibody):
@@ -55,5 +59,8 @@ def leaf_shapes(topology: Topology) -> dict[str, tuple[int, ...]]:
         "base_position": (3,),
         "frame_rotation": (f, 3, 3),
         "frame_position": (f, 3),
+        "base_mass": (),
+        "base_com": (3,),
+        "base_inertia": (3, 3),
         **{f"limits.{field}": (nv,) for field in LIMITS},
     }

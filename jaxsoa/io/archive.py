@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsoa.io._leaves import LIMITS, leaf_shapes, leaves_of
+from jaxsoa.io._leaves import LATER, LIMITS, leaf_shapes, leaves_of
 from jaxsoa.model.description import ModelError, abbreviated
 from jaxsoa.model.joints import JOINT_KINDS
 from jaxsoa.model.multibody import Limits, Multibody
@@ -80,6 +80,8 @@ def load(path: str | os.PathLike[str]) -> Multibody:
         raise ModelError(f"{name}: the header is not JSON ({error}).") from error
     topology = _topology_from(_checked_header(header, name), name)
     expected = leaf_shapes(topology)
+    if "mass" in arrays:
+        arrays |= {key: np.zeros(expected[key], arrays["mass"].dtype) for key in LATER if key not in arrays}
     missing, unknown = sorted(expected.keys() - arrays.keys()), sorted(arrays.keys() - expected.keys())
     if missing or unknown:
         fault = "; ".join(
@@ -132,7 +134,8 @@ def _check_array(array: np.ndarray, key: str, shape: tuple[int, ...], name: str)
     limit = key.startswith("limits.")
     if np.isnan(array).any() or (not limit and np.isinf(array).any()):
         raise ModelError(f"{name}: {key} holds numbers that are not finite.")
-    if key in ("mass", "armature", "damping", "friction", "limits.effort", "limits.velocity") and (array < 0).any():
+    positive = ("mass", "base_mass", "armature", "damping", "friction", "limits.effort", "limits.velocity")
+    if key in positive and (array < 0).any():
         raise ModelError(f"{name}: {key} holds a negative number ({array.min()}).")
 
 

@@ -8,14 +8,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from jaxsoa.closed_chain.constraints import Constraint
+from jaxsoa.io import mjcf_devices as devices
 from jaxsoa.io._mujoco import compile_mjcf
 from jaxsoa.io.mjcf import describe_mjcf, gravity, left_out, refuse_unsupported
 from jaxsoa.io.mjcf_constraints import mjcf_constraints
+from jaxsoa.io.mjcf_devices import Keyframe
 from jaxsoa.io.urdf import read_urdf
 from jaxsoa.model.assemble import assemble
 from jaxsoa.model.description import ModelError, abbreviated
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.model.validation import ModelWarning
+from jaxsoa.simulate.actuators import Actuators, actuator_set
+from jaxsoa.simulate.sensors import Sensors, sensor_set
+from jaxsoa.simulate.springs import Springs
 
 
 def load_urdf(source: str | os.PathLike[str], *, floating_base: bool = False, validate: str = "warn") -> Multibody:
@@ -25,15 +30,18 @@ def load_urdf(source: str | os.PathLike[str], *, floating_base: bool = False, va
     inertias get: "warn" (default), "strict" (a `ModelError`) or "off". Broken models are a `ModelError` always.
     Meshes are never opened.
 
-    Mimic joints are joints of their own in every open-chain function; `closed_chain.mimic_couplings` gives the
-    constraints that tie them. Such a file loads with a warning that names them, and is an error under "strict".
+    Mimic joints are joints of their own in every open-chain function; `rollout`, `inverse_kinematics` and the command
+    line make them follow, `closed_chain.coupled` is the robot with fewer degrees of freedom, and
+    `closed_chain.mimic_couplings` gives the constraints that tie them. Such a file loads with a warning that names
+    them, and is an error under "strict".
     """
     description = read_urdf(source, validate=validate)
     mimics = [joint.name for joint in description.joints if joint.mimic is not None and joint.kind != "fixed"]
     if mimics:
         message = (
-            f"{description.source}: joints {abbreviated(mimics)} mimic others. Open-chain dynamics leaves them free; "
-            "tie them with the constraints of jaxsoa.closed_chain.mimic_couplings(robot)."
+            f"{description.source}: joints {abbreviated(mimics)} mimic others. Open-chain dynamics leaves them free "
+            "(rollouts couple them); use jaxsoa.closed_chain.coupled(robot), or the constraints of "
+            "jaxsoa.closed_chain.mimic_couplings(robot)."
         )
         if validate == "strict":
             raise ModelError(message)
@@ -53,8 +61,9 @@ def load_mjcf(source: Any, *, assets: Mapping[str, bytes] | None = None, validat
     with several joints is several links, all but the last massless. Every body and every site is a frame. Inertias,
     armature, damping and gravity are MuJoCo's; `frictionloss` becomes smooth Coulomb friction.
 
-    What a tree of rigid links leaves out (contacts, actuators, tendons, springs, equality constraints, fluids, ...)
-    is listed in one `ModelWarning`; `load_mjcf_constraints` gives the equality constraints. A free joint with armature
+    What a tree of rigid links leaves out is listed in one `ModelWarning`, by name. Of that, `load_mjcf_actuators`,
+    `load_mjcf_springs`, `load_mjcf_sensors`, `load_mjcf_keyframes` and `load_mjcf_constraints` read what belongs to
+    simulations of it, from the same file. A free joint with armature
     along its translations, and a model in which nothing moves, are a `ModelError`.
     """
     model, name = compile_mjcf(source, assets)
@@ -80,3 +89,43 @@ def load_mjcf_constraints(
     """
     model, name = compile_mjcf(source, assets)
     return mjcf_constraints(robot, model, name)
+
+
+def load_mjcf_actuators(robot: Multibody, source: Any, *, assets: Mapping[str, bytes] | None = None) -> Actuators:
+    """The actuators of the MJCF model that `robot` was loaded from, for `rollout(actuators=...)`.
+
+    Motors, position and velocity servos, dampers and general actuators with fixed or affine gain and bias, on hinges,
+    slides, fixed tendons and sites; with gears, ranges, and first-order or integrating activation. Others (muscles,
+    slider-cranks, ball joints, ...) are named in a `ModelWarning`; commands are for those that were read.
+    """
+    model, name = compile_mjcf(source, assets)
+    _warn_of(name, "actuators", devices.unsupported_actuators(model))
+    ranges = devices.joint_torque_range(robot, model)
+    return actuator_set(robot, devices.describe_actuators(model), joint_range=ranges)
+
+
+def load_mjcf_sensors(robot: Multibody, source: Any, *, assets: Mapping[str, bytes] | None = None) -> Sensors:
+    """The sensors of the MJCF model that `robot` was loaded from; those without a counterpart (touch, range finders,
+    ...) are named in a `ModelWarning`. Noise is not added: see `simulate.InertialNoise`.
+    """
+    model, name = compile_mjcf(source, assets)
+    _warn_of(name, "sensors", devices.unsupported_sensors(model))
+    return sensor_set(devices.describe_sensors(robot, model))
+
+
+def load_mjcf_springs(robot: Multibody, source: Any, *, assets: Mapping[str, bytes] | None = None) -> Springs:
+    """Springs of joints, springs and dampers of fixed tendons, for `rollout(passive=...)`."""
+    return devices.springs(robot, compile_mjcf(source, assets)[0])
+
+
+def load_mjcf_keyframes(
+    robot: Multibody, source: Any, *, assets: Mapping[str, bytes] | None = None
+) -> dict[str, Keyframe]:
+    """The named states of the MJCF model that `robot` was loaded from, in our coordinates."""
+    return devices.keyframes(robot, compile_mjcf(source, assets)[0])
+
+
+def _warn_of(source: str, what: str, faults: list[str]) -> None:
+    if faults:
+        message = f"{source}: {what} without a counterpart here: {abbreviated(faults)}."
+        warnings.warn(message, ModelWarning, stacklevel=3)

@@ -167,11 +167,20 @@ def left_out(model: Any) -> list[str]:
     if not (_disabled(model, "CONTACT") or _disabled(model, "CONSTRAINT")):
         note("contacts of geoms", (model.geom_contype != 0) | (model.geom_conaffinity != 0))
         note("contact pairs", np.ones(model.npair))
-    note("actuators", np.ones(len(model.actuator_trntype)), listed("actuator", len(model.actuator_trntype)))
-    note("tendons", np.ones(model.ntendon), listed("tendon", model.ntendon))
+    actuators = listed("actuator", len(model.actuator_trntype))
+    note("actuators, which load_mjcf_actuators reads", np.ones(len(actuators)), actuators)
+    fixed = np.array([_is_fixed_tendon(model, k) for k in range(model.ntendon)], bool)
+    bound, tendons = _bound_tendons(model), listed("tendon", model.ntendon)
+    note("fixed tendons, which load_mjcf_springs and load_mjcf_actuators read", fixed, tendons)
+    note("limits, friction and armature of tendons", fixed & bound, tendons)
+    note("tendons routed in space", ~fixed, tendons)
+    note("sensors, which load_mjcf_sensors reads", np.ones(model.nsensor), listed("sensor", model.nsensor))
+    note("keyframes, which load_mjcf_keyframes reads", np.ones(model.nkey), listed("key", model.nkey))
     if not _disabled(model, "SPRING"):
         stiff = (model.jnt_stiffness != 0) | _any_nonzero(model, "jnt_stiffnesspoly", model.njnt)
-        note("springs of joints", stiff, joints)
+        free = model.jnt_type == 0
+        note("springs of joints, which load_mjcf_springs reads", stiff & ~free, joints)
+        note("springs of free joints", stiff & free, joints)
     if not _disabled(model, "DAMPER"):
         owners = [joints[int(k)] for k in model.dof_jntid]
         note("non-linear damping", _any_nonzero(model, "dof_dampingpoly", model.nv), owners)
@@ -198,6 +207,19 @@ def refuse_unsupported(model: Any, source: str) -> None:
             )
     if model.njnt == 0:
         raise ModelError(f"{source}: the model has no joint, so nothing in it can move.")
+
+
+def _is_fixed_tendon(model: Any, number: int) -> bool:
+    start = int(model.tendon_adr[number])
+    kinds = model.wrap_type[start : start + int(model.tendon_num[number])]
+    return bool((kinds == require_mujoco().mjtWrap.mjWRAP_JOINT).all())
+
+
+def _bound_tendons(model: Any) -> np.ndarray:
+    """(ntendon,) whether a tendon has limits, friction or armature, which nothing here reads."""
+    armature = getattr(model, "tendon_armature", np.zeros(model.ntendon))
+    fields = (model.tendon_limited, model.tendon_frictionloss, armature)
+    return np.any([np.asarray(x) != 0 for x in fields], axis=0)
 
 
 def _any_nonzero(model: Any, field: str, count: int) -> np.ndarray:

@@ -42,6 +42,7 @@ def assemble(
     moving: list[JointDescription] = []
     parents: list[int] = []
     bodies: list[list[tuple[np.ndarray, np.ndarray, LinkDescription]]] = []
+    on_base: list[tuple[np.ndarray, np.ndarray, LinkDescription]] = []  # moves once the robot is mounted on another
     placements: list[tuple[np.ndarray, np.ndarray]] = []  # joint frame in the parent moving link (or base)
     frames: dict[str, tuple[int, np.ndarray, np.ndarray]] = {}
 
@@ -54,8 +55,7 @@ def assemble(
         while welded:
             link, R, p = welded.pop()
             frames[link] = (carrier, R, p)
-            if carrier >= 0:
-                bodies[carrier].append((R, p, links[link]))
+            (bodies[carrier] if carrier >= 0 else on_base).append((R, p, links[link]))
             for joint in reversed(joints_from.get(link, [])):
                 joint_R, joint_p = R @ np.asarray(joint.rotation), R @ np.asarray(joint.position) + p
                 if joint.kind == "fixed":
@@ -95,6 +95,7 @@ def assemble(
         mimics,
     )
     mass, com, inertia = zip(*(_merge(parts) for parts in bodies), strict=True)
+    base_mass, base_com, base_inertia = _merge(on_base)
 
     def per_dof(field: str) -> np.ndarray:
         values = []
@@ -135,6 +136,9 @@ def assemble(
         base_position=array(np.zeros(3)),
         frame_rotation=array([R for _, R, _ in frames.values()]),
         frame_position=array([p for _, _, p in frames.values()]),
+        base_mass=array(base_mass),
+        base_com=array(base_com),
+        base_inertia=array(base_inertia),
     )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -58,6 +60,10 @@ class Multibody(eqx.Module):
     # Frames fixed to links (or to the base), row by row of `frame_names`.
     frame_rotation: Float[Array, "f 3 3"]
     frame_position: Float[Array, "f 3"]
+    # What is fixed to the base, base axes: at rest in every function here; it moves once `merge` mounts the robot.
+    base_mass: Float[Array, ""]
+    base_com: Float[Array, "3"]
+    base_inertia: Float[Array, "3 3"]
 
     # --- sizes and names ---------------------------------------------------------------------------------------
 
@@ -210,7 +216,7 @@ class Multibody(eqx.Module):
             return
         bad = ~np.isfinite(value)
         what = "not finite"
-        if not bad.any() and key in ("mass", "armature", "damping", "friction"):
+        if not bad.any() and key in ("mass", "base_mass", "armature", "damping", "friction"):
             bad, what = np.asarray(value) < 0, "negative"
         if bad.any():
             first = int(np.flatnonzero(bad)[0])
@@ -232,6 +238,66 @@ class Multibody(eqx.Module):
     def with_gravity(self, gravity: Array) -> Multibody:
         """The same robot in another gravity (3,), world axes."""
         return self.replace(gravity=gravity)
+
+    # What follows is written in `model.edit`, which knows this class.
+
+    def with_payload(self, frame: str, mass, com=(0.0, 0.0, 0.0), inertia=None) -> Multibody:
+        """The robot with a rigid body fixed to a frame: inertia (3, 3) about `com` (3,), both in the frame's axes."""
+        from jaxsoa.model import edit
+
+        return edit.with_payload(self, frame, mass, com, inertia)
+
+    def with_frame(self, name: str, parent: str, rotation=None, position=(0.0, 0.0, 0.0)) -> Multibody:
+        """The robot with one more frame, placed by `rotation` and `position` in the frame `parent`."""
+        from jaxsoa.model import edit
+
+        return edit.with_frame(self, name, parent, rotation, position)
+
+    def lock(self, joints: Sequence[str] | str, q: Shaped[Array, " nq"] | None = None) -> Multibody:
+        """The reduced robot whose named joints stay as they are in q (default: neutral), inertias folded in."""
+        from jaxsoa.model import edit
+
+        return edit.lock(self, joints, q)
+
+    def subtree(self, root: str, tips: Sequence[str] | str | None = None) -> Multibody:
+        """What hangs on the link that carries the frame `root`, on that link as a base; only as far as `tips`."""
+        from jaxsoa.model import edit
+
+        return edit.subtree(self, root, tips)
+
+    def rename(
+        self, names: Mapping[str, str] | None = None, *, prefix: str = "", name: str | None = None
+    ) -> Multibody:
+        """The robot with joints, links and frames under new names, all with a prefix, itself under a new name."""
+        from jaxsoa.model import edit
+
+        return edit.rename(self, names, prefix=prefix, name=name)
+
+    # --- values by joint name ----------------------------------------------------------------------------------
+
+    def q_from(self, values: Mapping[str, Any], q: Shaped[Array, " nq"] | None = None) -> Float[Array, " nq"]:
+        """A configuration from values by joint name; other joints are as in q (default neutral), mimics follow."""
+        from jaxsoa.model import by_name
+
+        return by_name.q_from(self, values, q)
+
+    def describe(self, q: Shaped[Array, " nq"]) -> dict[str, Any]:
+        """q by joint name: a number, or an array where a joint has several. `q_from` is its inverse."""
+        from jaxsoa.model import by_name
+
+        return by_name.describe(self, q)
+
+    def joint_limits(self, joint: str) -> Limits:
+        """Position, velocity and effort limits of one joint, by its name; a number each where it has one degree."""
+        from jaxsoa.model import by_name
+
+        return by_name.joint_limits(self, joint)
+
+    def table(self):
+        """Joints, kinds, places in q and v, limits and masses, as text or (in a notebook) as HTML."""
+        from jaxsoa.model import by_name
+
+        return by_name.table(self)
 
     def astype(self, dtype) -> Multibody:
         """The same model in another floating-point type.

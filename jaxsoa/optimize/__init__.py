@@ -1,7 +1,30 @@
 """Trajectory optimization: iLQR on the analytical linearization, and shooting with any optax optimizer."""
 
+from jaxsoa.optimize.constrained import (
+    ConstrainedSolution as ConstrainedSolution,
+    Multipliers as Multipliers,
+    constrained as constrained,
+    shifted as shifted,
+)
+from jaxsoa.optimize.constraints import (
+    Equality as Equality,
+    Inequality as Inequality,
+    clear_of_sphere as clear_of_sphere,
+    friction_cone as friction_cone,
+    within_joint_limits as within_joint_limits,
+)
 from jaxsoa.optimize.costs import LeastSquares as LeastSquares
 from jaxsoa.optimize.ilqr import ilqr as ilqr
+from jaxsoa.optimize.implicit import (
+    OptimalTrajectory as OptimalTrajectory,
+    Setup as Setup,
+    optimal_trajectory as optimal_trajectory,
+)
+from jaxsoa.optimize.parameters import (
+    Parametrized as Parametrized,
+    parametrized_problem as parametrized_problem,
+    parametrized_start as parametrized_start,
+)
 from jaxsoa.optimize.problem import (
     Dynamics as Dynamics,
     Problem as Problem,

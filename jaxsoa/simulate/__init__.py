@@ -1,5 +1,15 @@
 """Simulation: steps and rollouts. Small on purpose; replace them with your own where they do not fit."""
 
+from jaxsoa.simulate.actuators import (
+    ActuatorDescription as ActuatorDescription,
+    Actuators as Actuators,
+    Delay as Delay,
+    actuator_set as actuator_set,
+    motor as motor,
+    pid_servo as pid_servo,
+    position_servo as position_servo,
+    velocity_servo as velocity_servo,
+)
 from jaxsoa.simulate.adaptive import (
     solve_adaptively as solve_adaptively,
     vector_field as vector_field,
@@ -29,6 +39,18 @@ from jaxsoa.simulate.rollout import (
     Sample as Sample,
     rollout as rollout,
 )
+from jaxsoa.simulate.sensors import (
+    Accelerometer as Accelerometer,
+    ForceSensor as ForceSensor,
+    FrameSensor as FrameSensor,
+    Gyro as Gyro,
+    InertialNoise as InertialNoise,
+    JointPosition as JointPosition,
+    JointVelocity as JointVelocity,
+    Sensors as Sensors,
+    mount as mount,
+    sensor_set as sensor_set,
+)
 from jaxsoa.simulate.sharding import (
     device_mesh as device_mesh,
     shard_batch as shard_batch,
@@ -37,4 +59,5 @@ from jaxsoa.simulate.sharding import (
     sharded_value_and_grad as sharded_value_and_grad,
     to_host as to_host,
 )
+from jaxsoa.simulate.springs import Springs as Springs
 from jaxsoa.simulate.study import run_study as run_study

@@ -42,6 +42,11 @@ def call_controller(controller: Controller, time, q: Array, v: Array, memory: Py
     return controller(time, q, v), None
 
 
+def command_size(robot: Multibody, actuators: tuple) -> int:
+    """Length of a command: as the first actuator that tells takes it, otherwise one number per degree of freedom."""
+    return next((actuator.nu for actuator in actuators if hasattr(actuator, "nu")), robot.nv)
+
+
 def call_actuators(actuators: tuple, command: Array, q: Array, v: Array, memories: tuple, dt) -> tuple[Array, tuple]:
     after = []
     for actuator, memory in zip(actuators, memories, strict=True):

@@ -11,9 +11,11 @@ from jax import lax
 from jaxtyping import Array, Float, PyTree, Shaped
 
 from jaxsoa.mesh_axes import scan
+from jaxsoa.model.mimics import check_mimics, follow_mimics
 from jaxsoa.model.multibody import Multibody
-from jaxsoa.simulate.control import Actuator, Controller, call_actuators, call_controller, initial_memory
+from jaxsoa.simulate.control import Actuator, Controller, call_actuators, call_controller, command_size, initial_memory
 from jaxsoa.simulate.integrators import Integrator, Passive, State, as_tuple, step
+from jaxsoa.simulate.mimics import coupled_integrator
 from jaxsoa.simulate.progress import ProgressBar
 from jaxsoa.simulate.segments import in_blocks, segment_length, segmented_scan
 
@@ -50,11 +52,13 @@ def rollout(
     progress: bool = False,
     time: float | Array = 0.0,
     memory: PyTree = None,
+    mimics: Literal["coupled", "free"] = "coupled",
 ) -> Any:
     """Simulate from (q, v). Returns the states after each step, stacked: q (steps, nq), v (steps, nv).
 
-    - `control`: an array of torques (one row per step), a function `(time, q, v) -> tau`, a controller with memory
-      (see `control.py`), or None for no torque; all but the array need `steps`. The torque is held through a step.
+    - `control`: an array of torques (one row per step; of commands, where the first actuator takes others), a function
+      `(time, q, v) -> tau`, a controller with memory (see `control.py`), or None for no torque; all but the array need
+      `steps`. The torque is held through a step.
     - `actuators`: what the command passes through before it is a torque: `Saturation`, `Lag`, `Gear`, ...
     - `passive`: forces that follow the state inside a step, such as `JointLimits`.
     - `record`: a function of a `Sample` whose results are stacked and returned instead of the states, or "final" for
@@ -64,13 +68,18 @@ def rollout(
       record is short. False: everything that the derivative needs.
     - `progress`: draw a bar on the terminal; works under jit, vmap and sharding.
     - `time` and `memory`: where to start from, to go on from the `Sample` of an earlier rollout.
+    - `mimics`: the mimic joints of a URDF file follow their targets ("coupled", from the start on), or are "free".
     """
     q, v, dt, time = robot.check_q(q), robot.check_v(v), robot.check_number(dt), robot.check_number(time, "time")
+    if check_mimics(mimics) == "coupled" and robot.topology.mimics:
+        q, v = follow_mimics(robot, q, v)
+        integrator = coupled_integrator(integrator)
     torques = None
     if control is not None and not callable(control):
         torques = robot.convert(control, "control")
-        if torques.ndim != 2 or torques.shape[1] != robot.nv or steps not in (None, torques.shape[0]):
-            raise ValueError(f"control must have shape (steps, nv) = ({steps}, {robot.nv}), got {torques.shape}.")
+        width = command_size(robot, as_tuple(actuators))
+        if torques.ndim != 2 or torques.shape[1] != width or steps not in (None, torques.shape[0]):
+            raise ValueError(f"control must have shape (steps, nv) = ({steps}, {width}), got {torques.shape}.")
         steps = torques.shape[0]
     if steps is None:
         raise ValueError("rollout needs `steps` when control is a function or None.")
@@ -92,7 +101,7 @@ def rollout(
         if callable(control):
             command, own = call_controller(control, time + number * dt, q, v, own, dt)
         elif command is None:
-            command = jnp.zeros_like(v)
+            command = jnp.zeros(command_size(robot, actuators), v.dtype)
         command = jax.tree.map(lambda x: robot.convert(x, "the controller's command"), command)
         tau, parts = call_actuators(actuators, command, q, v, parts, dt)
         after = State(*step(robot, q, v, tau, dt, integrator=integrator, passive=forces))

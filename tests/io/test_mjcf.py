@@ -167,7 +167,8 @@ def test_what_is_left_out_is_listed_in_one_warning():
     assert len(record) == 1
     message = str(record[0].message)
     for fragment in (
-        "contacts of geoms (1)", "actuators (act)", "tendons (t)", "springs of joints (j)", "load_mjcf_constraints",
+        "contacts of geoms (1)", "load_mjcf_actuators reads (act)", "fixed tendons", "(t)",
+        "load_mjcf_springs reads (j)", "load_mjcf_constraints",
         "(eq)", "gravity compensation of bodies (c)", "mocap bodies", "(m)", "surrounding fluid",
     ):  # fmt: skip
         assert fragment in message

@@ -1,0 +1,96 @@
+"""What a trajectory must satisfy: equalities and inequalities along its path and at its end.
+
+A constraint is a function with a vector of values: `Equality` wants them zero, `Inequality` at most zero. On the path
+it is called as `(state, control)` (and with the row of `per_step`, where the problem has one), at the end as `(state)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from jaxsoa.dynamics.kinematics import frame_pose
+from jaxsoa.model.multibody import Multibody
+
+
+class Equality(eqx.Module):
+    """function(...) = 0, entry by entry."""
+
+    function: Callable[..., Array]
+    name: str = eqx.field(static=True, default="equality")
+
+
+class Inequality(eqx.Module):
+    """function(...) <= 0, entry by entry."""
+
+    function: Callable[..., Array]
+    name: str = eqx.field(static=True, default="inequality")
+
+
+Condition = Equality | Inequality
+
+
+def conditions(given: Condition | Sequence[Condition]) -> tuple[Condition, ...]:
+    """One or several as a tuple; anything else is refused."""
+    found = (given,) if isinstance(given, Equality | Inequality) else tuple(given)
+    for one in found:
+        if not isinstance(one, Equality | Inequality):
+            raise ValueError(f"A constraint is an Equality or an Inequality of a function, got {one!r}.")
+    return found
+
+
+def within_joint_limits(robot: Multibody, margin: float | Array = 0.0) -> Inequality:
+    """Joints of plain coordinates stay inside the limits of the model file; unlimited ones are left out."""
+    lower, upper = (np.asarray(x, float) for x in (robot.limits.lower, robot.limits.upper))
+    place, dof = [], []
+    for joint, at_q, at_v in zip(robot.topology.joints, robot.topology.q_slices, robot.topology.v_slices, strict=True):
+        if joint.nq == joint.nv:
+            place += range(at_q.start, at_q.stop)
+            dof += range(at_v.start, at_v.stop)
+    limited = [k for k, d in enumerate(dof) if np.isfinite(lower[d]) or np.isfinite(upper[d])]
+    if not limited:
+        raise ValueError(f"No joint of robot {robot.name!r} has a limit.")
+    low = [k for k in limited if np.isfinite(lower[dof[k]])]
+    high = [k for k in limited if np.isfinite(upper[dof[k]])]
+    q_low, q_high = np.array([place[k] for k in low], int), np.array([place[k] for k in high], int)
+    v_low, v_high = np.array([dof[k] for k in low], int), np.array([dof[k] for k in high], int)
+
+    def beyond(state: Any, *_: Any) -> Array:
+        below = robot.limits.lower[v_low] + margin - state.q[q_low]
+        return jnp.concatenate([below, state.q[q_high] - robot.limits.upper[v_high] + margin])
+
+    return Inequality(beyond, "joint limits")
+
+
+def clear_of_sphere(robot: Multibody, frame: str, center: Any, radius: Any, name: str | None = None) -> Inequality:
+    """A frame's origin stays out of a ball: radius - |p - center| <= 0, metres."""
+    robot.topology.frame_number(frame)
+    center = jnp.asarray(center)
+
+    def inside(state: Any, *_: Any) -> Array:
+        away = frame_pose(robot, state.q, frame)[1] - center
+        return jnp.atleast_1d(radius - jnp.sqrt(jnp.sum(away * away)))
+
+    return Inequality(inside, name or f"obstacle at {frame}")
+
+
+def friction_cone(force: Callable[..., Array], coefficient: float | Array, normal: Any = (0, 0, 1)) -> Inequality:
+    """A contact force (3,), as a function of state and control, presses, and within its cone of friction.
+
+    |tangential| <= coefficient * normal part; squared, so that it is smooth where the force points along the normal.
+    """
+    axis = jnp.asarray(normal, float)
+    axis = axis / jnp.sqrt(jnp.sum(axis * axis))
+
+    def outside(*arguments: Any) -> Array:
+        f = force(*arguments)
+        along = f @ axis
+        across = f - along * axis
+        return jnp.stack([across @ across - (coefficient * along) ** 2, -along])
+
+    return Inequality(outside, "friction cone")
