@@ -17,6 +17,9 @@ from jaxsoa.cpu import (
     fast_cpu as fast_cpu,
     low_latency_cpu as low_latency_cpu,
 )
+from jaxsoa.dynamics.external_forces import (
+    external_forces as external_forces,
+)
 from jaxsoa.dynamics.forward import (
     AccelerationSplit as AccelerationSplit,
     acceleration_split as acceleration_split,

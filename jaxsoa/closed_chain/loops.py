@@ -18,13 +18,12 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int, Shaped
 
-from jaxsoa.closed_chain.algebra import PseudoInverse, motion_shift, pseudo_inverse, turned
+from jaxsoa.closed_chain.algebra import PseudoInverse, motion_shift, pseudo_inverse, safe_norm, turned
 from jaxsoa.closed_chain.constraints import Constraint, Coupling, Distance, Loop, Relative
 from jaxsoa.closed_chain.frames import MovingFrame, moving_frames
 from jaxsoa.dynamics.articulated import Factors
 from jaxsoa.dynamics.kinematics import shift_acceleration
-from jaxsoa.dynamics.mass import articulated
-from jaxsoa.dynamics.motion import differentiable_solve, solve_motion
+from jaxsoa.dynamics.motion import differentiable_solve, mass_times, solve_motion
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.spatial import ops
 
@@ -53,6 +52,18 @@ def check_loops(robot: Multibody, loops: Sequence[Constraint] | Constraint) -> t
         else:
             raise TypeError(f"loops must hold Loop, Distance or Coupling, got {loop!r}.")
     return loops
+
+
+def check_prescribed(robot: Multibody, prescribed) -> Array | None:
+    """bool (nv,), or None for nothing."""
+    if prescribed is None:
+        return None
+    prescribed = jnp.asarray(prescribed)
+    if prescribed.shape != (robot.nv,) or prescribed.dtype != jnp.bool_:
+        raise ValueError(
+            f"prescribed must be bool of shape (nv,) = ({robot.nv},), got {prescribed.dtype} {prescribed.shape}."
+        )
+    return prescribed
 
 
 class _Between(NamedTuple):
@@ -144,16 +155,30 @@ class Cut(NamedTuple):
     compliance: PseudoInverse
 
 
-def cut(robot: Multibody, q: Array, factors: Factors, jacobian: Array, rtol: float | None = None) -> Cut:
-    """Operational-space compliance of the cut points by two sweeps per column with factors at hand."""
+def cut(
+    robot: Multibody,
+    q: Array,
+    factors: Factors,
+    jacobian: Array,
+    rtol: float | None = None,
+    prescribed: Array | None = None,
+) -> Cut:
+    """Operational-space compliance of the cut points by two sweeps per column with factors at hand.
+
+    With `prescribed` only the free degrees of freedom answer: M^-1 is the inverse of their block.
+    """
     factors = lax.stop_gradient(factors)
-    columns = jax.vmap(lambda row: differentiable_solve(robot, q, factors, row), out_axes=1)(jacobian)
+    columns = jax.vmap(lambda row: differentiable_solve(robot, q, factors, row, prescribed), out_axes=1)(jacobian)
     return Cut(columns, pseudo_inverse(jacobian @ columns, rtol))
 
 
-def cut_at_rest(robot: Multibody, q: Array, jacobian: Array, rtol: float | None = None) -> Cut:
+def cut_at_rest(
+    robot: Multibody, q: Array, jacobian: Array, rtol: float | None = None, prescribed: Array | None = None
+) -> Cut:
     """`cut` where no forward dynamics has left its factors."""
-    return cut(robot, q, articulated(robot, q)[1].factors, jacobian, rtol)
+    still = jnp.zeros(robot.nv, q.dtype)
+    fixed = lax.stop_gradient((robot, q))
+    return cut(robot, q, solve_motion(*fixed, still, still, still, None, prescribed)[2], jacobian, rtol, prescribed)
 
 
 class LoopAcceleration(NamedTuple):
@@ -163,6 +188,8 @@ class LoopAcceleration(NamedTuple):
     forces: Float[Array, "loops 6"]  # (moment, force) on frame b at its origin, world axes; frame a feels the opposite
     torques: Float[Array, " couplings"]  # on each coupled joint; its target feels -ratio times as much
     rank: Int[Array, ""]  # independent constraints at this configuration
+    tau: Float[Array, " nv"]  # complete: as given, found where the motion is prescribed
+    residual: Float[Array, ""]  # what is left of J a + bias: not zero where loops or prescribed joints contradict
 
 
 def loop_forward_dynamics(
@@ -173,6 +200,8 @@ def loop_forward_dynamics(
     tau: Shaped[Array, " nv"],
     f_ext: Shaped[Array, "n 6"] | None = None,
     *,
+    a: Shaped[Array, " nv"] | None = None,
+    prescribed: Shaped[Array, " nv"] | None = None,
     stabilization: tuple[float, float] | None = None,
     rtol: float | None = None,
 ) -> LoopAcceleration:
@@ -182,21 +211,33 @@ def loop_forward_dynamics(
     `stabilization` = (damping, frequency) in 1/s Baumgarte's term pulls errors back instead:
     J a + bias = -2 damping J v - frequency^2 error. Redundant or singular constraints give the least forces in the norm
     of the stacked rows; `rank` counts the independent ones (eigenvalues of the compliance above `rtol` of the largest).
+
+    Where `prescribed` (bool (nv,), may change at run time) the acceleration `a` is given (zero for None) and the torque
+    found, as in `hybrid_dynamics`. Prescribed joints that a loop cannot follow leave a `residual`.
     """
     loops = check_loops(robot, loops)
     q, v, tau, f_ext = robot.check_q(q), robot.check_v(v), robot.check_v(tau, "tau"), robot.check_f_ext(f_ext)
-    free, _, factors = solve_motion(robot, q, v, tau, tau, f_ext, None)
+    prescribed = check_prescribed(robot, prescribed)
+    given = jnp.zeros_like(tau) if a is None else robot.check_v(a, "a")
+    free, torque, factors = solve_motion(robot, q, v, given, tau, f_ext, prescribed)
     if not loops:
-        return LoopAcceleration(free, jnp.zeros((0, 6)), jnp.zeros(0), jnp.zeros((), int))
+        nothing = jnp.zeros((), free.dtype)
+        return LoopAcceleration(
+            free, jnp.zeros((0, 6), free.dtype), jnp.zeros(0, free.dtype), jnp.zeros((), int), torque, nothing
+        )
     rows = loop_rows(robot, loops, q, v)
     apart = rows.jacobian @ free + rows.bias
     if stabilization is not None:
         damping, frequency = stabilization
         apart = apart + 2 * damping * (rows.jacobian @ v) + frequency**2 * rows.error
-    response = cut(robot, q, factors, rows.jacobian, rtol)
+    response = cut(robot, q, factors, rows.jacobian, rtol, prescribed)
     f = -response.compliance.solve(apart)
     forces, torques = split_forces(rows, f)
-    return LoopAcceleration(free + response.columns @ f, forces, torques, response.compliance.rank)
+    change = response.columns @ f
+    if prescribed is not None:
+        torque = torque + jnp.where(prescribed, mass_times(robot, q, change) - rows.jacobian.T @ f, 0)
+    residual = safe_norm(apart + rows.jacobian @ change)
+    return LoopAcceleration(free + change, forces, torques, response.compliance.rank, torque, residual)
 
 
 def split_forces(rows: LoopRows, f: Array) -> tuple[Array, Array]:

@@ -12,6 +12,11 @@ from jaxsoa.simulate.control import (
     Saturation as Saturation,
     TorqueSpeed as TorqueSpeed,
 )
+from jaxsoa.simulate.grasp_rollout import (
+    GraspMotion as GraspMotion,
+    grasp_rollout as grasp_rollout,
+    grasp_step as grasp_step,
+)
 from jaxsoa.simulate.integrators import (
     INTEGRATORS as INTEGRATORS,
     State as State,
