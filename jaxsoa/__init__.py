@@ -13,9 +13,17 @@ from jaxsoa import (
     simulate as simulate,
     viz as viz,
 )
+from jaxsoa.closed_chain.operational_dynamics import (
+    OperationalSpaceDynamics as OperationalSpaceDynamics,
+    operational_space_dynamics as operational_space_dynamics,
+)
 from jaxsoa.cpu import (
     fast_cpu as fast_cpu,
     low_latency_cpu as low_latency_cpu,
+)
+from jaxsoa.dynamics.coriolis import (
+    coriolis_matrix as coriolis_matrix,
+    coriolis_times as coriolis_times,
 )
 from jaxsoa.dynamics.external_forces import (
     external_forces as external_forces,
@@ -88,6 +96,11 @@ from jaxsoa.linearized.base_parameters import (
 from jaxsoa.linearized.forward import (
     LinearizedForwardDynamics as LinearizedForwardDynamics,
     linearize_forward_dynamics as linearize_forward_dynamics,
+)
+from jaxsoa.linearized.hybrid import (
+    HybridDerivatives as HybridDerivatives,
+    LinearizedHybridDynamics as LinearizedHybridDynamics,
+    linearize_hybrid_dynamics as linearize_hybrid_dynamics,
 )
 from jaxsoa.linearized.inverse import (
     LinearizedInverseDynamics as LinearizedInverseDynamics,

@@ -20,7 +20,8 @@ from jaxtyping import Array, Bool, Float
 
 from jaxsoa.closed_chain.algebra import is_concrete
 from jaxsoa.closed_chain.constraints import Constraint, Coupling
-from jaxsoa.closed_chain.loops import check_loops, check_prescribed, loop_errors, loop_forward_dynamics
+from jaxsoa.closed_chain.loop_dynamics import loop_forward_dynamics
+from jaxsoa.closed_chain.loops import check_loops, check_prescribed, loop_errors
 from jaxsoa.closed_chain.stabilize import project
 from jaxsoa.dynamics.forward import forward_dynamics, hybrid_dynamics
 from jaxsoa.model.multibody import Multibody

@@ -1,5 +1,7 @@
 """Rollouts of mechanisms, of grasps, with prescribed joints and with forces at frames."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -82,18 +84,18 @@ def test_a_mechanism_stays_closed_keeps_its_energy_and_can_be_driven():
     robot, loops, q = five_bar()
     cranks = soa.prescribed_mask(robot, ["left1_joint", "right1_joint"])
     nothing, every = jnp.zeros(4, bool), jnp.ones(4, bool)
-    a = jnp.array([1.0, 0.0, -0.5, 0.0])
+    a, wished = jnp.array([1.0, 0.0, -0.5, 0.0]), jnp.array([0.3, 0.0, -0.2, 0.0])
 
     def run(mask):
-        v = cc.project_velocity(robot, loops, q, v, prescribed=mask)
+        v = cc.project_velocity(robot, loops, q, wished, prescribed=mask)
         s = cc.loop_forward_dynamics(robot, loops, q, v, jnp.zeros(4), a=a, prescribed=mask)
         back = cc.loop_forward_dynamics(robot, loops, q, v, s.tau, prescribed=nothing)  # the torques found do the same
         states = soa.rollout(robot, q, v, None, 5e-3, steps=120, integrator="rk4", loops=loops, prescribed=(mask, a))
         errors = jax.vmap(lambda q, v: (cc.loop_errors(robot, loops, q), cc.loop_jacobian(robot, loops, q) @ v))
         return v, s, back.a, states, errors(*states), jax.vmap(lambda q, v: total_energy(robot, q, v))(*states)
 
-    v = jnp.array([0.3, 0.0, -0.2, 0.0])
-    start, s, back, states, errors, energy = jax.jit(lambda masks: jax.lax.map(lambda mask: run(mask), masks))(
+    v = wished
+    start, s, back, states, errors, energy = jax.jit(partial(jax.lax.map, run))(
         jnp.stack([nothing, cranks, every])
     )
     for error in errors:
