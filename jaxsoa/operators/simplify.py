@@ -12,6 +12,8 @@ import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from jax.core import Tracer
+
 from jaxsoa.operators import terms as t
 from jaxsoa.operators.expression import Operator, merge, trim
 from jaxsoa.operators.program import compile_program
@@ -78,8 +80,9 @@ def derive(operator: Operator, *, prefer: Sequence[str] = ()) -> Derivation:
 
 def _warn_of_strangers(operator: Operator) -> None:
     """Operators that came into a jitted function as separate arguments share no arrays there, so no rule joins them."""
-    topologies = [item.topology for item in operator.data if isinstance(item, State)]
-    if len(set(topologies)) < len(topologies):
+    states = [item for item in operator.data if isinstance(item, State)]
+    traced = [item.topology for item in states if isinstance(item.offset, Tracer)]
+    if len(set(traced)) < len(traced):
         warnings.warn(
             "The expression mixes operators of several bundles of one robot, which no identity joins. Operators that "
             "go into a jitted function as separate arguments become such: hand it the bundle, or one expression.",

