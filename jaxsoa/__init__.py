@@ -20,9 +20,20 @@ from jaxsoa import (
     viz as viz,
 )
 from jaxsoa.caches import clear_caches as clear_caches
+from jaxsoa.closed_chain.operational_dynamics import (
+    OperationalSpaceDynamics as OperationalSpaceDynamics,
+    operational_space_dynamics as operational_space_dynamics,
+)
 from jaxsoa.cpu import (
     fast_cpu as fast_cpu,
     low_latency_cpu as low_latency_cpu,
+)
+from jaxsoa.dynamics.coriolis import (
+    coriolis_matrix as coriolis_matrix,
+    coriolis_times as coriolis_times,
+)
+from jaxsoa.dynamics.external_forces import (
+    external_forces as external_forces,
 )
 from jaxsoa.dynamics.forward import (
     AccelerationSplit as AccelerationSplit,
@@ -102,6 +113,11 @@ from jaxsoa.linearized.base_parameters import (
 from jaxsoa.linearized.forward import (
     LinearizedForwardDynamics as LinearizedForwardDynamics,
     linearize_forward_dynamics as linearize_forward_dynamics,
+)
+from jaxsoa.linearized.hybrid import (
+    HybridDerivatives as HybridDerivatives,
+    LinearizedHybridDynamics as LinearizedHybridDynamics,
+    linearize_hybrid_dynamics as linearize_hybrid_dynamics,
 )
 from jaxsoa.linearized.inverse import (
     LinearizedInverseDynamics as LinearizedInverseDynamics,

@@ -18,7 +18,7 @@ from jaxsoa.closed_chain.algebra import motion_shift
 from jaxsoa.closed_chain.close import hold
 from jaxsoa.closed_chain.constraints import Constraint
 from jaxsoa.closed_chain.grasp import GraspSystem, Pose, check_pose
-from jaxsoa.closed_chain.loops import check_loops, cut_at_rest, loop_rows_at_rest
+from jaxsoa.closed_chain.loops import check_loops, check_prescribed, cut_at_rest, loop_rows_at_rest
 from jaxsoa.dynamics.kinematics import frame_pose
 from jaxsoa.mesh_axes import scan
 from jaxsoa.model.multibody import Multibody
@@ -31,14 +31,18 @@ def project_position(
     *,
     iterations: int = 2,
     rtol: float | None = None,
+    prescribed: Shaped[Array, " nv"] | None = None,
 ) -> Float[Array, " nq"]:
-    """The configuration that satisfies the loops, next to q. `iterations` Newton steps: two for a drift of 1e-4."""
-    loops = check_loops(robot, loops)
+    """The configuration that satisfies the loops, next to q. `iterations` Newton steps: two for a drift of 1e-4.
+
+    Joints whose motion is `prescribed` (bool (nv,)) stay where they are.
+    """
+    loops, prescribed = check_loops(robot, loops), check_prescribed(robot, prescribed)
     q = robot.check_q(q)
 
     def newton(q, _):
         rows = loop_rows_at_rest(robot, loops, q)
-        response = cut_at_rest(robot, q, rows.jacobian, rtol)
+        response = cut_at_rest(robot, q, rows.jacobian, rtol, prescribed)
         return robot.integrate(q, -response.columns @ response.compliance.solve(rows.error)), None
 
     return scan(newton, q, None, length=iterations)[0]
@@ -51,12 +55,13 @@ def project_velocity(
     v: Shaped[Array, " nv"],
     *,
     rtol: float | None = None,
+    prescribed: Shaped[Array, " nv"] | None = None,
 ) -> Float[Array, " nv"]:
-    """The velocity that the loops allow next to v, as an inelastic impact would leave it."""
-    loops = check_loops(robot, loops)
+    """The velocity that the loops allow next to v, as an inelastic impact leaves it; prescribed joints keep theirs."""
+    loops, prescribed = check_loops(robot, loops), check_prescribed(robot, prescribed)
     q, v = robot.check_q(q), robot.check_v(v)
     J = loop_rows_at_rest(robot, loops, q).jacobian
-    response = cut_at_rest(robot, q, J, rtol)
+    response = cut_at_rest(robot, q, J, rtol, prescribed)
     return v - response.columns @ response.compliance.solve(J @ v)
 
 
@@ -68,10 +73,11 @@ def project(
     *,
     iterations: int = 2,
     rtol: float | None = None,
+    prescribed: Shaped[Array, " nv"] | None = None,
 ) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
     """(q, v) on the constraints: what a simulation calls after a step."""
-    q = project_position(robot, loops, q, iterations=iterations, rtol=rtol)
-    return q, project_velocity(robot, loops, q, v, rtol=rtol)
+    q = project_position(robot, loops, q, iterations=iterations, rtol=rtol, prescribed=prescribed)
+    return q, project_velocity(robot, loops, q, v, rtol=rtol, prescribed=prescribed)
 
 
 def project_grasp(

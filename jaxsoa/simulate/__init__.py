@@ -24,6 +24,11 @@ from jaxsoa.simulate.control import (
     TorqueSpeed as TorqueSpeed,
 )
 from jaxsoa.simulate.folder_lock import FolderInUse as FolderInUse
+from jaxsoa.simulate.grasp_rollout import (
+    GraspMotion as GraspMotion,
+    grasp_rollout as grasp_rollout,
+    grasp_step as grasp_step,
+)
 from jaxsoa.simulate.integrators import (
     INTEGRATORS as INTEGRATORS,
     State as State,

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Shaped
 
-from jaxsoa.dynamics.forward import forward_dynamics
+from jaxsoa.closed_chain.constraints import Constraint
 from jaxsoa.mesh_axes import scan
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.simulate.brackets import tangent_rate
+from jaxsoa.simulate.equations import ExternalForce, accelerations_of, as_prescribed, onto_loops
 from jaxsoa.simulate.variational import variational_step
 
 
@@ -129,8 +130,10 @@ def step(
     dt: float | Array,
     *,
     integrator: str | Integrator = "semi_implicit_euler",
-    f_ext: Shaped[Array, "n 6"] | None = None,
+    f_ext: ExternalForce | None = None,
     passive: Passive | Sequence[Passive] = (),
+    loops: Sequence[Constraint] = (),
+    prescribed: Any = None,
 ) -> State:
     """The state a time dt later under constant torques, by one of `INTEGRATORS`:
 
@@ -140,14 +143,19 @@ def step(
     - "implicit_midpoint": second order, symmetric, ten evaluations
     - "rk4": fourth order, four evaluations
 
-    `passive` forces, functions `(robot, q, v) -> (nv,)` such as `JointLimits`, follow the state inside the step: a
-    method of order four stays one.
+    - `passive` forces, functions `(robot, q, v) -> (nv,)` such as `JointLimits`, follow the state inside the step: a
+      method of order four stays one.
+    - `f_ext`: external forces (n_links, 6), or a function `(robot, q, v)` that gives them.
+    - `loops`: what closes the tree's loops; the step ends with a projection onto them (see `equations.py`).
+    - `prescribed`: a pair (bool (nv,), accelerations (nv,)): where True the acceleration is given and the torque not
+      read; the mask alone means zero accelerations. Both are held through the step and may change from step to step.
     """
     q, v, tau, dt = robot.check_q(q), robot.check_v(v), robot.check_v(tau, "tau"), robot.check_number(dt)
-    method, forces = find_integrator(integrator), as_tuple(passive)
-
-    def acceleration(q, v):
-        return forward_dynamics(robot, q, v, sum((force(robot, q, v) for force in forces), tau), f_ext)
-
-    after = State(*method(robot, acceleration, q, v, dt))
+    given = as_prescribed(robot, prescribed, v)
+    if integrator == "variational_euler" and (loops or given is not None):
+        raise ValueError("variational_euler is for free motion of a tree; with loops or prescribed joints take another.")
+    acceleration = accelerations_of(robot, tau, as_tuple(passive), f_ext, loops, given)
+    after = State(*find_integrator(integrator)(robot, acceleration, q, v, dt))
+    if loops:
+        after = State(*onto_loops(robot, loops, *after, given))
     return State(robot.convert(after.q, "q"), robot.convert(after.v, "v"))
