@@ -1,0 +1,293 @@
+"""One step in time with contacts: a problem for impulses at the level of velocities, and its exact derivatives.
+
+With v_free = v + h FD(q, v, tau), impulses lambda, and J the velocities at contacts (rows in world axes),
+
+    v+ = v_free + M^-1 J* lambda,   sigma = J v+ + b + R lambda,   K contains lambda, perpendicular to sigma~ in K*,
+
+q+ = q moved by h v+ (semi-implicit Euler). b holds the gap: sigma_N >= -gap / h, so that a contact never closes further
+than to touch (Stewart and Trinkle 1996); of a penetration a part is removed. R = compliance / h^2 on the normal.
+
+Restitution needs to know when in the step bodies meet: at t = gap / |u_N| with the free approach velocity. Then two
+problems are solved. Velocities: sigma_N >= e |u| less what gravity takes back in the rest of the step. Positions:
+sigma_N >= -gap / h + (1 - t / h) times that: to the surface, and back for the remaining time. So positions answer to the
+time of impact, and their derivatives are those of the bounce (an elastic ball has dz/dz0 = -1).
+
+Derivatives: at the solution r(lambda; x) = 0 (the natural map of the law); dlambda = -(dr/dlambda)^-1 dr/dx, where dr/dx is
+one tangent of forward dynamics at fixed impulse, so that no derivative of G is formed, and dr/dlambda uses the G at hand.
+Then dv+ = (the same tangent) + M^-1 J* dlambda. Forward and reverse mode, any leaf of robot and scene; the rule is made of
+differentiable functions, so it can be differentiated again.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.custom_derivatives import SymbolicZero
+from jaxtyping import Array, Float, Int, Shaped
+
+from jaxsoa.closed_chain.algebra import is_concrete
+from jaxsoa.closed_chain.constraints import Constraint
+from jaxsoa.closed_chain.loops import check_loops
+from jaxsoa.contact.rows import Rows, delassus, rows_at
+from jaxsoa.contact.scene import Pair, Scene
+from jaxsoa.contact.solver import Cones, default_tolerance, regularized_solve, row_scales, solve
+from jaxsoa.dynamics.articulated import solve_with_factors
+from jaxsoa.dynamics.forward import forward_dynamics
+from jaxsoa.dynamics.mass import solve_mass_matrix
+from jaxsoa.dynamics.motion import solve_motion
+from jaxsoa.model.multibody import Multibody
+
+
+class Step(NamedTuple):
+    """The state after a step, and what the contacts did during it (c contacts, in the order of `Scene.pairs`)."""
+
+    q: Float[Array, " nq"]
+    v: Float[Array, " nv"]
+    impulses: Float[Array, "c 3"]  # on the point's body, world axes (N s); the surface's body feels the opposite
+    gaps: Float[Array, " c"]  # at the start of the step
+    residual: Float[Array, ""]  # how far from solved, as a velocity (m/s)
+    iterations: Int[Array, ""]  # of the solver until it was
+    limit_impulses: Float[Array, " k"]  # on the limited joints, towards the inside
+    loop_impulses: Float[Array, " e"]
+
+
+class _Inputs(NamedTuple):
+    """Everything the step depends on."""
+
+    robot: Multibody
+    scene: Scene
+    loops: tuple
+    q: Array
+    v: Array
+    tau: Array
+    dt: Array
+    f_ext: Array | None
+
+
+class _Structure(NamedTuple):
+    """What is fixed: pairs, and which of the two problems."""
+
+    pairs: tuple[Pair, ...]
+    positions: bool  # the problem of positions, the only one without restitution
+
+
+def _velocities(x: _Inputs, rows: Rows, impulse: Array) -> Array:
+    """v+ under given impulses, differentiable by everything."""
+    tau = x.tau + impulse @ rows.jacobian / x.dt
+    return x.v + x.dt * forward_dynamics(x.robot, x.q, x.v, tau, x.f_ext)
+
+
+def _offsets(x: _Inputs, rows: Rows, structure: _Structure, v_free: Array | None) -> Array:
+    """b: what is added to J v+, all rows. Without restitution v_free is not needed."""
+    scene, h = x.scene, x.dt
+    compliance = scene.per_contact(scene.compliance, structure.pairs, rows.gaps.dtype)
+
+    def allowed(gap, soft):
+        removed = jnp.maximum(scene.recovery.astype(gap.dtype) * gap / h, -scene.recovery_speed.astype(gap.dtype))
+        return jnp.where((gap > 0) | soft, gap / h, removed)
+
+    normal = allowed(rows.gaps, compliance > 0)
+    if v_free is not None:
+        normal = _bounced(x, rows, structure, v_free, normal)
+    limits = allowed(rows.limit_gaps, False)
+    return jnp.concatenate(
+        [
+            (normal[:, None] * rows.normals).reshape(-1),
+            limits,
+            scene.recovery.astype(limits.dtype) * rows.errors / h,
+        ]
+    )
+
+
+def _bounced(x: _Inputs, rows: Rows, structure: _Structure, v_free: Array, normal: Array) -> Array:
+    """The offsets of contacts that may bounce; see the head of this file."""
+    c = rows.gaps.shape[0]
+    J = rows.jacobian[: 3 * c].reshape(c, 3, -1)
+    restitution = x.scene.per_contact(x.scene.restitution, structure.pairs, rows.gaps.dtype)
+
+    def approach(v):
+        return jnp.sum(rows.normals * (J @ v), axis=1)
+
+    free, before = approach(v_free), approach(x.v)
+    meets = (rows.gaps + x.dt * free < 0) & (free < 0)
+    part = jnp.clip(jnp.maximum(rows.gaps, 0) / (x.dt * jnp.where(meets, -free, 1)), 0, 1)  # t / h
+    gained = free - before
+    speed = restitution * jnp.maximum(-(before + part * gained), 0)
+    back = jnp.maximum(speed + jnp.minimum((1 - part) * gained, 0), 0)
+    if structure.positions:
+        return jnp.where(meets, normal - (1 - part) * back, normal)
+    return jnp.where(meets, -back, jnp.maximum(rows.gaps, 0) / x.dt)
+
+
+def _cones(x: _Inputs, rows: Rows, pairs: tuple[Pair, ...]) -> Cones:
+    friction = x.scene.per_contact(x.scene.friction, pairs, rows.gaps.dtype)
+    return Cones(rows.normals, friction, rows.limit_gaps.shape[0], rows.errors.shape[0], x.scene.law)
+
+
+def _softened(x: _Inputs, rows: Rows, pairs: tuple[Pair, ...], vector: Array) -> Array:
+    """R times a vector of rows (or rows of a matrix): compliance / h^2 along the contacts' normals."""
+    c = rows.gaps.shape[0]
+    R = x.scene.per_contact(x.scene.compliance, pairs, rows.gaps.dtype) / x.dt**2
+    first = vector[: 3 * c].reshape(c, 3, *vector.shape[1:])
+    along = jnp.einsum("ci,ci...->c...", rows.normals, first)
+    soft = jnp.einsum("c,ci,c...->ci...", R, rows.normals, along)
+    return jnp.concatenate([soft.reshape(3 * c, *vector.shape[1:]), jnp.zeros_like(vector[3 * c :])])
+
+
+class _Outcome(NamedTuple):
+    impulse: Array
+    v: Array
+    residual: Array
+    iterations: Array  # as a float, so that it has a tangent
+
+
+def _matrix(x: _Inputs, rows: Rows, factors: Any, pairs: tuple[Pair, ...]) -> Array:
+    G = delassus(x.robot, factors, rows.jacobian)
+    return G + _softened(x, rows, pairs, jnp.eye(G.shape[0], dtype=G.dtype))
+
+
+def _advance(structure: _Structure):
+    """A function of `_Inputs` (and a start for the solver) with the derivatives of the head of this file."""
+
+    @jax.custom_jvp
+    def advance(x: _Inputs, start) -> _Outcome:
+        rows = rows_at(x.robot, x.scene, x.q, structure.pairs, x.loops)
+        acceleration, _, factors = solve_motion(x.robot, x.q, x.v, x.tau, x.tau, x.f_ext, None)
+        v_free = x.v + x.dt * acceleration
+        G = _matrix(x, rows, factors, structure.pairs)
+        g = rows.jacobian @ v_free + _offsets(x, rows, structure, v_free if x.scene.bounces else None)
+        found = solve(_cones(x, rows, structure.pairs), G, g, start, x.scene.settings)
+        v = v_free + solve_with_factors(x.robot, factors, found.impulse @ rows.jacobian)
+        return _Outcome(found.impulse, v, found.residual, found.iterations.astype(v.dtype))
+
+    def rule(primals, tangents):
+        x, start = primals
+        out = advance(x, start)
+        leaves, tree = jax.tree.flatten(x)
+        rates = jax.tree.leaves(tangents[0], is_leaf=_is_zero)
+        moving = [i for i, rate in enumerate(rates) if not _is_zero(rate)]
+        still = jax.tree.map(jnp.zeros_like, out)
+        if not moving:
+            return out, still
+        impulse = out.impulse
+        rows = rows_at(x.robot, x.scene, x.q, structure.pairs, x.loops)
+        _, _, factors = solve_motion(x.robot, x.q, x.v, x.tau, x.tau, x.f_ext, None)
+        G = _matrix(x, rows, factors, structure.pairs)
+        cones = _cones(x, rows, structure.pairs)
+        scale = jax.lax.stop_gradient(row_scales(cones, G))
+        kappa = _smoothing(x, rows, cones, impulse, scale)
+
+        def at_fixed_impulse(*values):
+            full = list(leaves)
+            for i, value in zip(moving, values, strict=True):
+                full[i] = value
+            y = jax.tree.unflatten(tree, full)
+            own = rows_at(y.robot, y.scene, y.q, structure.pairs, y.loops)
+            v = _velocities(y, own, impulse)
+            v_free = None
+            if y.scene.bounces:
+                v_free = y.v + y.dt * forward_dynamics(y.robot, y.q, y.v, y.tau, y.f_ext)
+            sigma = own.jacobian @ v + _offsets(y, own, structure, v_free)
+            sigma = sigma + _softened(y, own, structure.pairs, impulse)
+            r = _cones(y, own, structure.pairs).natural_map(impulse / scale, scale * sigma, kappa)
+            return (v, r), sigma
+
+        (_, _), (dv, dr), sigma = jax.jvp(
+            at_fixed_impulse, [leaves[i] for i in moving], [rates[i] for i in moving], has_aux=True
+        )
+        A = cones.natural_jacobian(impulse / scale, scale * sigma, scale[:, None] * G * scale, kappa)
+        d_impulse = -scale * regularized_solve(A, dr)
+        dv = dv + solve_mass_matrix(x.robot, x.q, d_impulse @ rows.jacobian)
+        return out, _Outcome(d_impulse, dv, still.residual, still.iterations)
+
+    advance.defjvp(rule, symbolic_zeros=True)
+    return advance
+
+
+def _is_zero(tangent) -> bool:
+    return isinstance(tangent, SymbolicZero)
+
+
+def _smoothing(x: _Inputs, rows: Rows, cones: Cones, impulse: Array, scale: Array) -> Array:
+    """kappa of every contact, in scaled rows, as `Scene.gradient` says."""
+    per_contact = cones.parts(scale)[0][:, 0]
+    if x.scene.gradient == "relaxed":
+        return x.scene.relaxation.astype(scale.dtype) * per_contact
+    if x.scene.gradient == "distance":
+        carries = jnp.sum(cones.parts(impulse)[0] * rows.normals, axis=1) > 0
+        return jnp.where(carries, 0, x.scene.reach.astype(scale.dtype) / x.dt * per_contact)
+    return jnp.zeros_like(per_contact)
+
+
+def step(
+    robot: Multibody,
+    scene: Scene,
+    q: Shaped[Array, " nq"],
+    v: Shaped[Array, " nv"],
+    tau: Shaped[Array, " nv"],
+    dt: float | Array,
+    f_ext: Shaped[Array, "n 6"] | None = None,
+    loops: Sequence[Constraint] | Constraint = (),
+    *,
+    warm: Shaped[Array, "c 3"] | None = None,
+) -> Step:
+    """The state a time dt later under constant torques, contacts of the scene enforced.
+
+    `loops` are closed in the same solve; `warm` are impulses to start from (those of the step before). Differentiable
+    in forward and reverse mode by every array of robot, scene, state and inputs. Outside of jit a solver that has not
+    converged warns; inside, look at `residual`. Impulses never leave their friction cones, converged or not.
+    """
+    q, v, tau, f_ext = robot.check_q(q), robot.check_v(v), robot.check_v(tau, "tau"), robot.check_f_ext(f_ext)
+    if not isinstance(scene, Scene):
+        raise TypeError(f"scene must be a contact.Scene, got {type(scene).__name__}.")
+    loops = check_loops(robot, loops)
+    pairs = scene.pairs(robot)
+    dtype = jnp.result_type(robot.dtype, q, v, tau)
+    q, v, tau = q.astype(dtype), v.astype(dtype), tau.astype(dtype)
+    f_ext = None if f_ext is None else f_ext.astype(dtype)
+    x = _Inputs(robot, scene, loops, q, v, tau, jnp.asarray(dt, dtype), f_ext)
+    rows = rows_at(robot, scene, q, pairs, loops)
+    start = _start(rows, warm)
+    moved = _advance(_Structure(pairs, True))(x, start)
+    end = moved
+    if scene.bounces:
+        end = _advance(_Structure(pairs, False))(x, jax.lax.stop_gradient(moved.impulse))
+    residual = jnp.maximum(moved.residual, end.residual)
+    _warn(residual, scene)
+    contacts, limits, closed = _cones(x, rows, pairs).parts(end.impulse)
+    return Step(
+        robot.integrate(q, x.dt * moved.v),
+        end.v,
+        contacts,
+        rows.gaps,
+        residual,
+        jax.lax.stop_gradient(end.iterations).astype(int),
+        limits,
+        closed,
+    )
+
+
+def _start(rows: Rows, warm) -> Array | None:
+    if warm is None:
+        return None
+    warm = jnp.asarray(warm, rows.gaps.dtype)
+    if warm.shape != rows.normals.shape:
+        raise ValueError(f"warm must hold an impulse per contact, {rows.normals.shape}; got {warm.shape}.")
+    rest = jnp.zeros(rows.jacobian.shape[0] - warm.size, warm.dtype)
+    return jax.lax.stop_gradient(jnp.concatenate([warm.reshape(-1), rest]))
+
+
+def _warn(residual: Array, scene: Scene) -> None:
+    if not is_concrete(residual):
+        return
+    tolerance = scene.settings.tolerance or default_tolerance(residual.dtype)
+    if float(residual) > tolerance:
+        message = (
+            f"The contact solver stopped at a residual of {float(residual):.1e} m/s (tolerance {tolerance:.0e}); give "
+            "the scene more iterations by settings=contact.Settings(...)."
+        )
+        warnings.warn(message, UserWarning, stacklevel=3)
