@@ -51,20 +51,21 @@ class Cones(eqx.Module):
 
     def joined(self, contacts: Array, one_sided: Array, two_sided: Array) -> Array:
         """The inverse of `parts`."""
+        if not self.one_sided and not self.two_sided:
+            return contacts.reshape(-1)
         return jnp.concatenate([contacts.reshape(-1), one_sided, two_sided])
 
     def project(self, x: Array, kappa: Array | None = None) -> Array:
         """The nearest vector of K."""
         contacts, one, two = self.parts(x)
-        kappa = jnp.zeros_like(self.friction) if kappa is None else kappa
-        return self.joined(jax.vmap(project)(contacts, self.normals, self.friction, kappa), jnp.maximum(one, 0), two)
+        return self.joined(project(contacts, self.normals, self.friction, kappa), jnp.maximum(one, 0), two)
 
     def lift(self, sigma: Array) -> Array:
         """sigma with De Saxce's term, or as it is under the convex law."""
         if self.law == "convex":
             return sigma
         contacts, one, two = self.parts(sigma)
-        return self.joined(jax.vmap(lifted)(contacts, self.normals, self.friction), one, two)
+        return self.joined(lifted(contacts, self.normals, self.friction), one, two)
 
     def natural_map(self, impulse: Array, sigma: Array, kappa: Array | None = None) -> Array:
         """lambda - P(lambda - sigma~): zero exactly at solutions (in scaled rows)."""
@@ -73,12 +74,11 @@ class Cones(eqx.Module):
     def natural_jacobian(self, impulse: Array, sigma: Array, G: Array, kappa: Array | None = None) -> Array:
         """Its derivative by lambda along sigma = G lambda + g: 1 - P' (1 - S G)."""
         at, one, _ = self.parts(impulse - self.lift(sigma))
-        kappa = jnp.zeros_like(self.friction) if kappa is None else kappa
-        P = jax.vmap(projection_jacobian)(at, self.normals, self.friction, kappa)
+        P = projection_jacobian(at, self.normals, self.friction, kappa)
         n = G.shape[0]
         first, rest = G[: 3 * self.contacts].reshape(-1, 3, n), G[3 * self.contacts :]
         if self.law == "coulomb":
-            S = jax.vmap(lifted_jacobian)(self.parts(sigma)[0], self.normals, self.friction)
+            S = lifted_jacobian(self.parts(sigma)[0], self.normals, self.friction)
             first = S @ first
         eye = jnp.eye(n, dtype=G.dtype)
         first = (P @ (eye[: 3 * self.contacts].reshape(-1, 3, n) - first)).reshape(-1, n)

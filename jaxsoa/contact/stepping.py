@@ -14,15 +14,14 @@ time of impact, and their derivatives are those of the bounce (an elastic ball h
 
 Derivatives: at the solution r(lambda; x) = 0 (the natural map of the law); dlambda = -(dr/dlambda)^-1 dr/dx, where dr/dx is
 one tangent of forward dynamics at fixed impulse, so that no derivative of G is formed, and dr/dlambda uses the G at hand.
-Then dv+ = (the same tangent) + M^-1 J* dlambda. Forward and reverse mode, any leaf of robot and scene; the rule is made of
-differentiable functions, so it can be differentiated again.
+Then dv+ = (the same tangent) + M^-1 J* dlambda. Forward and reverse mode, any leaf of robot and scene; once, not twice.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -35,9 +34,8 @@ from jaxsoa.closed_chain.loops import check_loops
 from jaxsoa.contact.rows import Rows, delassus, rows_at
 from jaxsoa.contact.scene import Pair, Scene
 from jaxsoa.contact.solver import Cones, default_tolerance, regularized_solve, row_scales, solve
-from jaxsoa.dynamics.articulated import solve_with_factors
-from jaxsoa.dynamics.forward import forward_dynamics
-from jaxsoa.dynamics.mass import solve_mass_matrix
+from jaxsoa.dynamics.articulated import Factors, solve_with_factors
+from jaxsoa.dynamics.inverse import inverse_dynamics
 from jaxsoa.dynamics.motion import solve_motion
 from jaxsoa.model.multibody import Multibody
 
@@ -75,10 +73,10 @@ class _Structure(NamedTuple):
     positions: bool  # the problem of positions, the only one without restitution
 
 
-def _velocities(x: _Inputs, rows: Rows, impulse: Array) -> Array:
-    """v+ under given impulses, differentiable by everything."""
-    tau = x.tau + impulse @ rows.jacobian / x.dt
-    return x.v + x.dt * forward_dynamics(x.robot, x.q, x.v, tau, x.f_ext)
+def _velocities(x: _Inputs, factors: Factors, a: Array, tau: Array) -> Array:
+    """v + h a(x), for the acceleration a at hand, with its derivatives: M da = d(tau - ID(q, v, a)) (see `tangents`)."""
+    unbalanced = tau - inverse_dynamics(x.robot, x.q, x.v, a, x.f_ext)
+    return x.v + x.dt * (a + solve_with_factors(x.robot, factors, unbalanced))
 
 
 def _offsets(x: _Inputs, rows: Rows, structure: _Structure, v_free: Array | None) -> Array:
@@ -143,11 +141,22 @@ class _Outcome(NamedTuple):
     v: Array
     residual: Array
     iterations: Array  # as a float, so that it has a tangent
+    # For the derivative, as constants:
+    factors: Factors
+    matrix: Array  # G + R
+    free: Array  # acceleration without contacts
 
 
-def _matrix(x: _Inputs, rows: Rows, factors: Any, pairs: tuple[Pair, ...]) -> Array:
+def _solved(x: _Inputs, start, structure: _Structure) -> _Outcome:
+    rows = rows_at(x.robot, x.scene, x.q, structure.pairs, x.loops)
+    free, _, factors = solve_motion(x.robot, x.q, x.v, x.tau, x.tau, x.f_ext, None)
+    v_free = x.v + x.dt * free
     G = delassus(x.robot, factors, rows.jacobian)
-    return G + _softened(x, rows, pairs, jnp.eye(G.shape[0], dtype=G.dtype))
+    G = G + _softened(x, rows, structure.pairs, jnp.eye(G.shape[0], dtype=G.dtype))
+    g = rows.jacobian @ v_free + _offsets(x, rows, structure, v_free if x.scene.bounces else None)
+    found = solve(_cones(x, rows, structure.pairs), G, g, start, x.scene.settings)
+    v = v_free + solve_with_factors(x.robot, factors, found.impulse @ rows.jacobian)
+    return _Outcome(found.impulse, v, found.residual, found.iterations.astype(v.dtype), factors, G, free)
 
 
 def _advance(structure: _Structure):
@@ -155,14 +164,7 @@ def _advance(structure: _Structure):
 
     @jax.custom_jvp
     def advance(x: _Inputs, start) -> _Outcome:
-        rows = rows_at(x.robot, x.scene, x.q, structure.pairs, x.loops)
-        acceleration, _, factors = solve_motion(x.robot, x.q, x.v, x.tau, x.tau, x.f_ext, None)
-        v_free = x.v + x.dt * acceleration
-        G = _matrix(x, rows, factors, structure.pairs)
-        g = rows.jacobian @ v_free + _offsets(x, rows, structure, v_free if x.scene.bounces else None)
-        found = solve(_cones(x, rows, structure.pairs), G, g, start, x.scene.settings)
-        v = v_free + solve_with_factors(x.robot, factors, found.impulse @ rows.jacobian)
-        return _Outcome(found.impulse, v, found.residual, found.iterations.astype(v.dtype))
+        return _solved(x, start, structure)
 
     def rule(primals, tangents):
         x, start = primals
@@ -174,53 +176,68 @@ def _advance(structure: _Structure):
         if not moving:
             return out, still
         impulse = out.impulse
-        rows = rows_at(x.robot, x.scene, x.q, structure.pairs, x.loops)
-        _, _, factors = solve_motion(x.robot, x.q, x.v, x.tau, x.tau, x.f_ext, None)
-        G = _matrix(x, rows, factors, structure.pairs)
-        cones = _cones(x, rows, structure.pairs)
-        scale = jax.lax.stop_gradient(row_scales(cones, G))
-        kappa = _smoothing(x, rows, cones, impulse, scale)
+        factors, G, free = _first_order_only((out.factors, out.matrix, out.free))
+        a = (out.v - x.v) / x.dt
+        friction = x.scene.per_contact(x.scene.friction, structure.pairs, G.dtype)
+        empty = Cones(jnp.zeros((len(structure.pairs), 3), G.dtype), friction)
+        scale = row_scales(empty, G)
 
         def at_fixed_impulse(*values):
             full = list(leaves)
             for i, value in zip(moving, values, strict=True):
                 full[i] = value
             y = jax.tree.unflatten(tree, full)
-            own = rows_at(y.robot, y.scene, y.q, structure.pairs, y.loops)
-            v = _velocities(y, own, impulse)
-            v_free = None
-            if y.scene.bounces:
-                v_free = y.v + y.dt * forward_dynamics(y.robot, y.q, y.v, y.tau, y.f_ext)
-            sigma = own.jacobian @ v + _offsets(y, own, structure, v_free)
-            sigma = sigma + _softened(y, own, structure.pairs, impulse)
-            r = _cones(y, own, structure.pairs).natural_map(impulse / scale, scale * sigma, kappa)
-            return (v, r), sigma
+            rows = rows_at(y.robot, y.scene, y.q, structure.pairs, y.loops)
+            v = _velocities(y, factors, a, y.tau + impulse @ rows.jacobian / y.dt)
+            v_free = _velocities(y, factors, free, y.tau) if y.scene.bounces else None
+            sigma = rows.jacobian @ v + _offsets(y, rows, structure, v_free)
+            sigma = sigma + _softened(y, rows, structure.pairs, impulse)
+            cones = _cones(y, rows, structure.pairs)
+            kappa = _smoothing(y, rows, cones, impulse, scale)
+            r = cones.natural_map(impulse / scale, scale * sigma, kappa)
+            return (v, r), (sigma, rows, cones, kappa)
 
-        (_, _), (dv, dr), sigma = jax.jvp(
+        _, (dv, dr), (sigma, rows, cones, kappa) = jax.jvp(
             at_fixed_impulse, [leaves[i] for i in moving], [rates[i] for i in moving], has_aux=True
         )
         A = cones.natural_jacobian(impulse / scale, scale * sigma, scale[:, None] * G * scale, kappa)
         d_impulse = -scale * regularized_solve(A, dr)
-        dv = dv + solve_mass_matrix(x.robot, x.q, d_impulse @ rows.jacobian)
-        return out, _Outcome(d_impulse, dv, still.residual, still.iterations)
+        dv = dv + solve_with_factors(x.robot, factors, d_impulse @ rows.jacobian)
+        return out, still._replace(impulse=d_impulse, v=dv)
 
     advance.defjvp(rule, symbolic_zeros=True)
     return advance
+
+
+@jax.custom_jvp
+def _first_order_only(tree):
+    """Constants of the derivative; to differentiate it again would need theirs, and says so."""
+    return tree
+
+
+@_first_order_only.defjvp
+def _refuse(primals, tangents):
+    raise NotImplementedError(
+        "Second derivatives of a step with contacts are not available; differentiate a gradient by finite differences, "
+        "or use Gauss-Newton models."
+    )
 
 
 def _is_zero(tangent) -> bool:
     return isinstance(tangent, SymbolicZero)
 
 
-def _smoothing(x: _Inputs, rows: Rows, cones: Cones, impulse: Array, scale: Array) -> Array:
-    """kappa of every contact, in scaled rows, as `Scene.gradient` says."""
+def _smoothing(x: _Inputs, rows: Rows, cones: Cones, impulse: Array, scale: Array) -> Array | None:
+    """kappa of every contact, in scaled rows, as `Scene.gradient` says; None is zero."""
     per_contact = cones.parts(scale)[0][:, 0]
     if x.scene.gradient == "relaxed":
-        return x.scene.relaxation.astype(scale.dtype) * per_contact
-    if x.scene.gradient == "distance":
+        kappa = x.scene.relaxation.astype(scale.dtype) * per_contact
+    elif x.scene.gradient == "distance":
         carries = jnp.sum(cones.parts(impulse)[0] * rows.normals, axis=1) > 0
-        return jnp.where(carries, 0, x.scene.reach.astype(scale.dtype) / x.dt * per_contact)
-    return jnp.zeros_like(per_contact)
+        kappa = jnp.where(carries, 0, x.scene.reach.astype(scale.dtype) / x.dt * per_contact)
+    else:
+        return None
+    return jax.lax.stop_gradient(kappa)
 
 
 def step(
