@@ -1,7 +1,7 @@
 """Friction cones in world axes: projection, its smoothed form, and the contact law as one equation.
 
-K = {x : |x_T| <= mu x_N} about a unit normal n. In the half plane of (a, b) = (|x_T|, x_N), along the cone's edge e1 and
-across it e2,
+K = {x : |x_T| <= mu x_N} about a unit normal n. In the half plane of (a, b) = (|x_T|, x_N), along the cone's edge e1
+and across it e2,
 
     P(x) = p(s) e1 - p(-c) e2,   s = (mu a + b) / w,   c = (a - mu b) / w,   w = sqrt(1 + mu^2),   p(t) = max(t, 0),
 
@@ -18,7 +18,6 @@ import jax
 import jax.numpy as jnp
 from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Float
-
 
 
 class _Plane(NamedTuple):

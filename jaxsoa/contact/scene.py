@@ -59,8 +59,8 @@ class Scene(eqx.Module):
 
     - `friction`, `restitution`, `compliance`: one number, one per point (m,), or one per surface and point (s, m).
       Compliance is in m/N: a contact pressed with f gives way by compliance times f; zero is rigid.
-    - `law`: "coulomb", or "convex" (the relaxation of MuJoCo, Drake's SAP and Anitescu: a sliding contact floats at a gap
-      of about dt mu |v|).
+    - `law`: "coulomb", or "convex" (the relaxation of MuJoCo, Drake's SAP and Anitescu: a sliding contact floats at a
+      gap of about dt mu |v|).
     - `gradient`: "exact" (contacts break, stick or slide as they do), "relaxed" (hard contact forward; backward every
       cone is smoothed over velocities of `relaxation`, so that forces answer also where a contact is about to open or
       slip), or "distance" (exact for contacts that carry, and smoothed over the length `reach` for those that do not:
@@ -129,11 +129,8 @@ class Scene(eqx.Module):
 
     def replace(self, **changes) -> Scene:
         """A copy with some fields replaced, checked as at the start."""
-        given = {
-            name: getattr(self, name)
-            for name in ("points", "friction", "restitution", "compliance", "law", "gradient", "relaxation", "reach")
-            + ("recovery", "recovery_speed", "limits", "settings")
-        }
+        names = "points friction restitution compliance law gradient relaxation reach recovery recovery_speed limits"
+        given = {name: getattr(self, name) for name in (*names.split(), "settings")}
         if not self.bounces:
             given["restitution"] = 0.0
         given["ground"] = self.surfaces
@@ -144,7 +141,6 @@ class Scene(eqx.Module):
 
     def pairs(self, robot: Multibody) -> tuple[Pair, ...]:
         """The contacts that may happen, in order; unknown frames raise with close matches."""
-        topology = robot.topology
         links = [_link_of(robot, frame, "contact point") for frame in self.points.frames]
         for frame, link in zip(self.points.frames, links, strict=True):
             if link < 0:
@@ -154,7 +150,7 @@ class Scene(eqx.Module):
             other = -1 if surface.frame is None else _link_of(robot, surface.frame, "surface")
             found += [Pair(k, number, link, other) for k, link in enumerate(links) if link != other]
         if not found:
-            raise ValueError(f"No point of this scene can touch a surface: all are on the same link ({topology.name!r}).")
+            raise ValueError(f"No point of this scene can touch a surface of another link of {robot.name!r}.")
         return tuple(found)
 
     def per_contact(self, value: Array, pairs: tuple[Pair, ...], dtype) -> Float[Array, " c"]:

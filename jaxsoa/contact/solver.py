@@ -10,10 +10,10 @@ ADMM with one factorization (Carpentier, Le Lidec, Montaut, RSS 2024, arXiv 2405
 
     x = (G + (rho + eta) 1)^-1 (rho y + eta x - z - g - mu |z_T| n),   y = P_K(x + z / rho),   z = z + rho (x - y).
 
-It brings the iterate near; a few semismooth Newton steps on the natural map r = lambda - P_K(lambda - sigma~) bring it to
-rounding. A step that would not lessen the residual is not taken. Rows are scaled so that every diagonal block of G is one
-in the mean, one factor per contact, which maps cones to themselves. Redundant rows (G singular) are met by the proximal
-term. The number of iterations is fixed: everything is one scan, and reverse mode never sees it (see `implicit`).
+It brings the iterate near; a few semismooth Newton steps on the natural map r = lambda - P_K(lambda - sigma~) bring it
+to rounding. A step that would not lessen the residual is not taken. Rows are scaled so that every diagonal block of G
+is one in the mean, one factor per contact, which maps cones to themselves. Redundant rows (G singular) are met by the
+proximal term. The number of iterations is fixed: everything is one scan, and no derivative enters it (see `stepping`).
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def default_tolerance(dtype) -> float:
 
 
 def row_scales(cones: Cones, G: Array) -> Float[Array, " n"]:
-    """1 / sqrt of the mean diagonal entry of each contact's block, and of each other row's own; one where it is zero."""
+    """1 / sqrt of the mean diagonal entry of each contact's block, and of each other row's own; one where that is 0."""
     contacts, one, two = cones.parts(jnp.diagonal(G))
     mean = jnp.broadcast_to(jnp.mean(contacts, axis=1, keepdims=True), contacts.shape)
     size = cones.joined(mean, one, two)

@@ -9,12 +9,13 @@ than to touch (Stewart and Trinkle 1996); of a penetration a part is removed. R 
 
 Restitution needs to know when in the step bodies meet: at t = gap / |u_N| with the free approach velocity. Then two
 problems are solved. Velocities: sigma_N >= e |u| less what gravity takes back in the rest of the step. Positions:
-sigma_N >= -gap / h + (1 - t / h) times that: to the surface, and back for the remaining time. So positions answer to the
-time of impact, and their derivatives are those of the bounce (an elastic ball has dz/dz0 = -1).
+sigma_N >= -gap / h + (1 - t / h) times that: to the surface, and back for the remaining time. So positions answer to
+the time of impact, and their derivatives are those of the bounce (an elastic ball has dz/dz0 = -1).
 
-Derivatives: at the solution r(lambda; x) = 0 (the natural map of the law); dlambda = -(dr/dlambda)^-1 dr/dx, where dr/dx is
-one tangent of forward dynamics at fixed impulse, so that no derivative of G is formed, and dr/dlambda uses the G at hand.
-Then dv+ = (the same tangent) + M^-1 J* dlambda. Forward and reverse mode, any leaf of robot and scene; once, not twice.
+Derivatives: at the solution r(lambda; x) = 0 (the natural map of the law), so dlambda = -(dr/dlambda)^-1 dr/dx. dr/dx
+is one tangent of the equations of motion at fixed impulse, so that no derivative of G is formed; dr/dlambda uses the G at
+hand. Then dv+ = (the same tangent) + M^-1 J* dlambda. Forward and reverse mode, any leaf of robot and scene; once, not
+twice.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from jaxsoa.contact.scene import Pair, Scene
 from jaxsoa.contact.solver import Cones, default_tolerance, regularized_solve, row_scales, solve
 from jaxsoa.dynamics.articulated import Factors, solve_with_factors
 from jaxsoa.dynamics.inverse import inverse_dynamics
+from jaxsoa.dynamics.mass import mass_times
 from jaxsoa.dynamics.motion import solve_motion
 from jaxsoa.model.multibody import Multibody
 
@@ -66,46 +68,26 @@ class _Inputs(NamedTuple):
     f_ext: Array | None
 
 
-class _Structure(NamedTuple):
-    """What is fixed: pairs, and which of the two problems."""
-
-    pairs: tuple[Pair, ...]
-    positions: bool  # the problem of positions, the only one without restitution
-
-
-def _velocities(x: _Inputs, factors: Factors, a: Array, tau: Array) -> Array:
-    """v + h a(x), for the acceleration a at hand, with its derivatives: M da = d(tau - ID(q, v, a)) (see `tangents`)."""
-    unbalanced = tau - inverse_dynamics(x.robot, x.q, x.v, a, x.f_ext)
-    return x.v + x.dt * (a + solve_with_factors(x.robot, factors, unbalanced))
-
-
-def _offsets(x: _Inputs, rows: Rows, structure: _Structure, v_free: Array | None) -> Array:
-    """b: what is added to J v+, all rows. Without restitution v_free is not needed."""
+def _offsets(x: _Inputs, rows: Rows, pairs: tuple[Pair, ...], v_free: Array) -> Float[Array, "p n"]:
+    """b: what is added to J v+, all rows, for one problem or for two (positions, then velocities)."""
     scene, h = x.scene, x.dt
-    compliance = scene.per_contact(scene.compliance, structure.pairs, rows.gaps.dtype)
+    compliance = scene.per_contact(scene.compliance, pairs, rows.gaps.dtype)
 
     def allowed(gap, soft):
         removed = jnp.maximum(scene.recovery.astype(gap.dtype) * gap / h, -scene.recovery_speed.astype(gap.dtype))
         return jnp.where((gap > 0) | soft, gap / h, removed)
 
     normal = allowed(rows.gaps, compliance > 0)
-    if v_free is not None:
-        normal = _bounced(x, rows, structure, v_free, normal)
-    limits = allowed(rows.limit_gaps, False)
-    return jnp.concatenate(
-        [
-            (normal[:, None] * rows.normals).reshape(-1),
-            limits,
-            scene.recovery.astype(limits.dtype) * rows.errors / h,
-        ]
-    )
+    problems = _bounced(x, rows, pairs, v_free, normal) if scene.bounces else (normal,)
+    others = jnp.concatenate([allowed(rows.limit_gaps, False), scene.recovery.astype(normal.dtype) * rows.errors / h])
+    return jnp.stack([jnp.concatenate([(b[:, None] * rows.normals).reshape(-1), others]) for b in problems])
 
 
-def _bounced(x: _Inputs, rows: Rows, structure: _Structure, v_free: Array, normal: Array) -> Array:
-    """The offsets of contacts that may bounce; see the head of this file."""
+def _bounced(x: _Inputs, rows: Rows, pairs: tuple[Pair, ...], v_free: Array, normal: Array) -> tuple[Array, Array]:
+    """The normal offsets of contacts that may bounce, for positions and velocities; see the head of this file."""
     c = rows.gaps.shape[0]
     J = rows.jacobian[: 3 * c].reshape(c, 3, -1)
-    restitution = x.scene.per_contact(x.scene.restitution, structure.pairs, rows.gaps.dtype)
+    restitution = x.scene.per_contact(x.scene.restitution, pairs, rows.gaps.dtype)
 
     def approach(v):
         return jnp.sum(rows.normals * (J @ v), axis=1)
@@ -116,9 +98,8 @@ def _bounced(x: _Inputs, rows: Rows, structure: _Structure, v_free: Array, norma
     gained = free - before
     speed = restitution * jnp.maximum(-(before + part * gained), 0)
     back = jnp.maximum(speed + jnp.minimum((1 - part) * gained, 0), 0)
-    if structure.positions:
-        return jnp.where(meets, normal - (1 - part) * back, normal)
-    return jnp.where(meets, -back, jnp.maximum(rows.gaps, 0) / x.dt)
+    positions = jnp.where(meets, normal - (1 - part) * back, normal)
+    return positions, jnp.where(meets, -back, jnp.maximum(rows.gaps, 0) / x.dt)
 
 
 def _cones(x: _Inputs, rows: Rows, pairs: tuple[Pair, ...]) -> Cones:
@@ -127,7 +108,7 @@ def _cones(x: _Inputs, rows: Rows, pairs: tuple[Pair, ...]) -> Cones:
 
 
 def _softened(x: _Inputs, rows: Rows, pairs: tuple[Pair, ...], vector: Array) -> Array:
-    """R times a vector of rows (or rows of a matrix): compliance / h^2 along the contacts' normals."""
+    """R times a vector of rows (or the columns of a matrix): compliance / h^2 along the contacts' normals."""
     c = rows.gaps.shape[0]
     R = x.scene.per_contact(x.scene.compliance, pairs, rows.gaps.dtype) / x.dt**2
     first = vector[: 3 * c].reshape(c, 3, *vector.shape[1:])
@@ -137,34 +118,41 @@ def _softened(x: _Inputs, rows: Rows, pairs: tuple[Pair, ...], vector: Array) ->
 
 
 class _Outcome(NamedTuple):
-    impulse: Array
-    v: Array
-    residual: Array
-    iterations: Array  # as a float, so that it has a tangent
+    """Of each of the p problems (one, or with restitution two: positions, then velocities)."""
+
+    impulse: Float[Array, "p n"]
+    v: Float[Array, "p nv"]
+    gaps: Float[Array, " c"]
+    residual: Float[Array, " p"]
+    iterations: Float[Array, " p"]  # a float, so that it has a tangent
     # For the derivative, as constants:
     factors: Factors
-    matrix: Array  # G + R
-    free: Array  # acceleration without contacts
+    matrix: Float[Array, "n n"]  # G + R
+    free: Float[Array, " nv"]  # acceleration without contacts
 
 
-def _solved(x: _Inputs, start, structure: _Structure) -> _Outcome:
-    rows = rows_at(x.robot, x.scene, x.q, structure.pairs, x.loops)
+def _solved(x: _Inputs, start: Array | None, pairs: tuple[Pair, ...]) -> _Outcome:
+    rows = rows_at(x.robot, x.scene, x.q, pairs, x.loops)
     free, _, factors = solve_motion(x.robot, x.q, x.v, x.tau, x.tau, x.f_ext, None)
     v_free = x.v + x.dt * free
     G = delassus(x.robot, factors, rows.jacobian)
-    G = G + _softened(x, rows, structure.pairs, jnp.eye(G.shape[0], dtype=G.dtype))
-    g = rows.jacobian @ v_free + _offsets(x, rows, structure, v_free if x.scene.bounces else None)
-    found = solve(_cones(x, rows, structure.pairs), G, g, start, x.scene.settings)
-    v = v_free + solve_with_factors(x.robot, factors, found.impulse @ rows.jacobian)
-    return _Outcome(found.impulse, v, found.residual, found.iterations.astype(v.dtype), factors, G, free)
+    G = G + _softened(x, rows, pairs, jnp.eye(G.shape[0], dtype=G.dtype))
+    g = rows.jacobian @ v_free + _offsets(x, rows, pairs, v_free)
+    cones = _cones(x, rows, pairs)
+    if start is not None:
+        start = jnp.concatenate([start.reshape(-1), jnp.zeros(G.shape[0] - start.size, G.dtype)])
+    found = jax.vmap(lambda g: solve(cones, G, g, start, x.scene.settings))(g)
+    v = v_free + jax.vmap(lambda y: solve_with_factors(x.robot, factors, y))(found.impulse @ rows.jacobian)
+    iterations = found.iterations.astype(v.dtype)
+    return _Outcome(found.impulse, v, rows.gaps, found.residual, iterations, factors, G, free)
 
 
-def _advance(structure: _Structure):
+def _advance(pairs: tuple[Pair, ...]):
     """A function of `_Inputs` (and a start for the solver) with the derivatives of the head of this file."""
 
     @jax.custom_jvp
     def advance(x: _Inputs, start) -> _Outcome:
-        return _solved(x, start, structure)
+        return _solved(x, start, pairs)
 
     def rule(primals, tangents):
         x, start = primals
@@ -177,33 +165,45 @@ def _advance(structure: _Structure):
             return out, still
         impulse = out.impulse
         factors, G, free = _first_order_only((out.factors, out.matrix, out.free))
-        a = (out.v - x.v) / x.dt
-        friction = x.scene.per_contact(x.scene.friction, structure.pairs, G.dtype)
-        empty = Cones(jnp.zeros((len(structure.pairs), 3), G.dtype), friction)
-        scale = row_scales(empty, G)
+        accelerations = (out.v - x.v) / x.dt
+        c = len(pairs)
+        scale = row_scales(Cones(jnp.zeros((c, 3), G.dtype), jnp.zeros(c, G.dtype)), G)
+
+        def solve_mass(force):
+            return jax.vmap(lambda y: solve_with_factors(x.robot, factors, y))(force)
 
         def at_fixed_impulse(*values):
             full = list(leaves)
             for i, value in zip(moving, values, strict=True):
                 full[i] = value
             y = jax.tree.unflatten(tree, full)
-            rows = rows_at(y.robot, y.scene, y.q, structure.pairs, y.loops)
-            v = _velocities(y, factors, a, y.tau + impulse @ rows.jacobian / y.dt)
-            v_free = _velocities(y, factors, free, y.tau) if y.scene.bounces else None
-            sigma = rows.jacobian @ v + _offsets(y, rows, structure, v_free)
-            sigma = sigma + _softened(y, rows, structure.pairs, impulse)
-            cones = _cones(y, rows, structure.pairs)
+            rows = rows_at(y.robot, y.scene, y.q, pairs, y.loops)
+            # M da = d(tau + J* lambda / h - ID(q, v, a)); the bracket itself is zero.
+            reference = free if y.scene.bounces else accelerations[0]
+            unbalanced = y.tau - inverse_dynamics(y.robot, y.q, y.v, reference, y.f_ext)
+            v_free = unbalanced  # not looked at, unless
+            force = unbalanced + impulse @ rows.jacobian / y.dt
+            if y.scene.bounces:
+                v_free = y.v + y.dt * (free + solve_mass(unbalanced[None])[0])
+                force = force - jax.vmap(lambda a: mass_times(y.robot, y.q, a - free))(accelerations)
+            v = y.v + y.dt * (accelerations + solve_mass(force))
+            sigma = v @ rows.jacobian.T + _offsets(y, rows, pairs, v_free)
+            sigma = sigma + jax.vmap(lambda f: _softened(y, rows, pairs, f))(impulse)
+            cones = _cones(y, rows, pairs)
             kappa = _smoothing(y, rows, cones, impulse, scale)
-            r = cones.natural_map(impulse / scale, scale * sigma, kappa)
-            return (v, r), (sigma, rows, cones, kappa)
+            r = jax.vmap(cones.natural_map)(impulse / scale, scale * sigma, kappa)
+            return (v, r, rows.gaps), (sigma, rows.jacobian, cones, kappa)
 
-        _, (dv, dr), (sigma, rows, cones, kappa) = jax.jvp(
+        _, (dv, dr, d_gaps), (sigma, J, cones, kappa) = jax.jvp(
             at_fixed_impulse, [leaves[i] for i in moving], [rates[i] for i in moving], has_aux=True
         )
-        A = cones.natural_jacobian(impulse / scale, scale * sigma, scale[:, None] * G * scale, kappa)
-        d_impulse = -scale * regularized_solve(A, dr)
-        dv = dv + solve_with_factors(x.robot, factors, d_impulse @ rows.jacobian)
-        return out, still._replace(impulse=d_impulse, v=dv)
+
+        def answered(impulse, sigma, kappa, dr):
+            A = cones.natural_jacobian(impulse / scale, scale * sigma, scale[:, None] * G * scale, kappa)
+            return -scale * regularized_solve(A, dr)
+
+        d_impulse = jax.vmap(answered)(impulse, sigma, kappa, dr)
+        return out, still._replace(impulse=d_impulse, v=dv + solve_mass(d_impulse @ J), gaps=d_gaps)
 
     advance.defjvp(rule, symbolic_zeros=True)
     return advance
@@ -218,8 +218,8 @@ def _first_order_only(tree):
 @_first_order_only.defjvp
 def _refuse(primals, tangents):
     raise NotImplementedError(
-        "Second derivatives of a step with contacts are not available; differentiate a gradient by finite differences, "
-        "or use Gauss-Newton models."
+        "Second derivatives of a step with contacts are not available: differentiate its gradient by differences, or "
+        "use Gauss-Newton models."
     )
 
 
@@ -227,16 +227,17 @@ def _is_zero(tangent) -> bool:
     return isinstance(tangent, SymbolicZero)
 
 
-def _smoothing(x: _Inputs, rows: Rows, cones: Cones, impulse: Array, scale: Array) -> Array | None:
+def _smoothing(x: _Inputs, rows: Rows, cones: Cones, impulse: Array, scale: Array) -> Float[Array, "p c"] | None:
     """kappa of every contact, in scaled rows, as `Scene.gradient` says; None is zero."""
-    per_contact = cones.parts(scale)[0][:, 0]
-    if x.scene.gradient == "relaxed":
-        kappa = x.scene.relaxation.astype(scale.dtype) * per_contact
-    elif x.scene.gradient == "distance":
-        carries = jnp.sum(cones.parts(impulse)[0] * rows.normals, axis=1) > 0
-        kappa = jnp.where(carries, 0, x.scene.reach.astype(scale.dtype) / x.dt * per_contact)
-    else:
+    if x.scene.gradient == "exact":
         return None
+    size = cones.parts(scale)[0][:, 0]
+    contacts = jax.vmap(lambda f: cones.parts(f)[0])(impulse)
+    if x.scene.gradient == "relaxed":
+        kappa = jnp.broadcast_to(x.scene.relaxation.astype(scale.dtype) * size, contacts.shape[:2])
+    else:
+        carries = jnp.sum(contacts * rows.normals, axis=-1) > 0
+        kappa = jnp.where(carries, 0, x.scene.reach.astype(scale.dtype) / x.dt * size)
     return jax.lax.stop_gradient(kappa)
 
 
@@ -267,35 +268,30 @@ def step(
     q, v, tau = q.astype(dtype), v.astype(dtype), tau.astype(dtype)
     f_ext = None if f_ext is None else f_ext.astype(dtype)
     x = _Inputs(robot, scene, loops, q, v, tau, jnp.asarray(dt, dtype), f_ext)
-    rows = rows_at(robot, scene, q, pairs, loops)
-    start = _start(rows, warm)
-    moved = _advance(_Structure(pairs, True))(x, start)
-    end = moved
-    if scene.bounces:
-        end = _advance(_Structure(pairs, False))(x, jax.lax.stop_gradient(moved.impulse))
-    residual = jnp.maximum(moved.residual, end.residual)
+    out = _advance(pairs)(x, _start(pairs, warm, dtype))
+    residual = jnp.max(out.residual)
     _warn(residual, scene)
-    contacts, limits, closed = _cones(x, rows, pairs).parts(end.impulse)
+    c, k = 3 * len(pairs), scene.limited(robot).size
+    impulse = out.impulse[-1]
     return Step(
-        robot.integrate(q, x.dt * moved.v),
-        end.v,
-        contacts,
-        rows.gaps,
+        robot.integrate(q, x.dt * out.v[0]),
+        out.v[-1],
+        impulse[:c].reshape(-1, 3),
+        out.gaps,
         residual,
-        jax.lax.stop_gradient(end.iterations).astype(int),
-        limits,
-        closed,
+        jax.lax.stop_gradient(jnp.max(out.iterations)).astype(int),
+        impulse[c : c + k],
+        impulse[c + k :],
     )
 
 
-def _start(rows: Rows, warm) -> Array | None:
+def _start(pairs: tuple[Pair, ...], warm, dtype) -> Array | None:
     if warm is None:
         return None
-    warm = jnp.asarray(warm, rows.gaps.dtype)
-    if warm.shape != rows.normals.shape:
-        raise ValueError(f"warm must hold an impulse per contact, {rows.normals.shape}; got {warm.shape}.")
-    rest = jnp.zeros(rows.jacobian.shape[0] - warm.size, warm.dtype)
-    return jax.lax.stop_gradient(jnp.concatenate([warm.reshape(-1), rest]))
+    warm = jnp.asarray(warm, dtype)
+    if warm.shape != (len(pairs), 3):
+        raise ValueError(f"warm must hold an impulse per contact, ({len(pairs)}, 3); got {warm.shape}.")
+    return jax.lax.stop_gradient(warm)
 
 
 def _warn(residual: Array, scene: Scene) -> None:

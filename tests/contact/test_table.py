@@ -26,12 +26,8 @@ def blocks():
 
     def case(name, angle=0.0, speed=1.0, friction=0.5, up=1.0, shift=(0.0, 0.0, 0.0), lift=0.0):
         """A block on a plane that falls at `angle` along x, sliding downhill; `up` = -1 turns the world over."""
-        turn = about_y(angle if up > 0 else angle + np.pi)
-        R = np.array(
-            [[np.cos(2 * np.arctan2(turn[2], turn[0])), 0, np.sin(2 * np.arctan2(turn[2], turn[0]))], [0, 1, 0], [0, 0, 0]]
-        )
-        R[2] = np.cross(R[0], R[1])
-        normal, shift = R[:, 2], np.asarray(shift)
+        angle = angle if up > 0 else angle + np.pi
+        turn, normal, shift = about_y(angle), np.array([np.sin(angle), 0, np.cos(angle)]), np.asarray(shift)
         ground = contact.Plane(normal, float(normal @ shift))
         scene = contact.Scene(points, ground, friction=jnp.asarray(friction))
         q = np.concatenate([turn, shift + (0.05 + lift) * normal])
@@ -71,7 +67,6 @@ def test_a_block_stops_where_friction_stops_it(blocks, name):
 
 def test_down_a_slope_it_slides_farther(blocks):
     q, v, residual, _ = blocks["down 20"]
-    way = np.linalg.norm(q[:, 4:] - 0, axis=1)
     down = np.array([np.cos(np.deg2rad(20)), 0, -np.sin(np.deg2rad(20))])
     start = 0.05 * np.array([np.sin(np.deg2rad(20)), 0, np.cos(np.deg2rad(20))])
     way = (q[:, 4:] - start) @ down
@@ -94,7 +89,7 @@ def test_it_sticks_below_the_friction_angle_and_slides_above(blocks):
 
 
 def test_free_fall_and_nan_stay_in_their_elements(blocks):
-    q, v, residual, impulses = blocks["falls"]
+    _, v, residual, impulses = blocks["falls"]
     assert v[-1, 5] == pytest.approx(-G * STEPS * DT, rel=1e-12)
     assert not impulses.any()
     assert not residual.any()
@@ -110,14 +105,14 @@ def balls():
     cases = {}
 
     def case(name, dt, height, velocity, restitution, friction=0.0, gravity=G):
-        scene = contact.Scene(points, contact.Plane(), friction, jnp.asarray(restitution))
-        scene = jax.tree.map(jnp.asarray, contact.Scene(points, contact.Plane(), friction, restitution or 1e-300))
+        # A number just above zero keeps the structure of a scene that may bounce.
+        scene = contact.Scene(points, contact.Plane(), friction, restitution or 1e-300)
         q = robot.neutral().at[6].set(0.1 + height)
         v = jnp.zeros(6).at[jnp.array([3, 5])].set(jnp.array(velocity))
         cases[name] = (robot.replace(gravity=np.array([0, 0, -gravity])), scene, q, v, jnp.asarray(dt))
 
     case("rolls", 1e-4, 0.0, (1.0, 0.0), 0.0, friction=0.2)
-    case("bounces", 1e-3, 1.0, (0.0, 0.0), 0.5)
+    case("bounces", 7e-4, 1.0, (0.0, 0.0), 0.5)
     case("weightless", 1e-3, 1.0, (0.0, -1.0), 1.0, gravity=0.0)
     case("elastic", 5e-4, 1.0, (0.0, 0.0), 1.0)
     case("rests", 1e-3, 0.0, (0.0, 0.0), 0.9)
@@ -126,15 +121,17 @@ def balls():
         dq = jnp.zeros_like(q).at[6].set(1)
         return jax.jvp(lambda q: simulate(robot, scene, q, v, dt, steps)[:3], (q,), (dq,))
 
-    (q, v, residual), (dq, _, _) = jax.tree.map(np.asarray, jax.jit(jax.vmap(run))(*_stack(cases.values())))
+    one_by_one = jax.jit(lambda cases: jax.lax.map(lambda case: run(*case), cases))  # compiles faster than a batch
+    (q, v, residual), (dq, _, _) = jax.tree.map(np.asarray, one_by_one(_stack(cases.values())))
     return {name: (q[i], v[i], dq[i], residual[i]) for i, name in enumerate(cases)}
 
 
 def test_a_sliding_ball_comes_to_roll(balls):
     q, v, _, residual = balls["rolls"]
-    rolls = np.argmax(np.abs(v[:, 3] - v[:, 1] * 0.1) < 1e-9)
-    assert (rolls + 1) * 1e-4 == pytest.approx(2 / (7 * 0.2 * G), abs=2e-4)  # 0.14562 s
-    assert v[-1, 3] == pytest.approx(5 / 7, rel=1e-9)
+    speed, spin = np.diff(q[:, 4]) / 1e-4, v[1:, 1]  # v is in the ball's own, turning axes
+    rolls = np.argmax(np.abs(speed - spin * 0.1) < 1e-9)
+    assert (rolls + 2) * 1e-4 == pytest.approx(2 / (7 * 0.2 * G), abs=2e-4)  # 0.14562 s
+    assert speed[-1] == pytest.approx(5 / 7, rel=1e-9)
     assert q[rolls, 4] == pytest.approx(12 / (49 * 0.2 * G), rel=2e-3)  # 0.12482 m, first order in the step
     assert residual.max() < 1e-12
 
@@ -143,8 +140,8 @@ def test_a_bouncing_ball_comes_to_rest_in_finite_time(balls):
     q, v, _, residual = balls["bounces"]
     height = q[:, 6] - 0.1
     assert height.min() > -1e-12
-    rest = np.argmax((np.abs(v[:, 5]) < 1e-9) & (height < 1e-6)) * 1e-3
-    assert rest == pytest.approx(1.35457, rel=1e-2)  # the step merges the last, smallest bounces
+    rest = np.argmax((np.abs(v[:, 5]) < 1e-9) & (height < 1e-6)) * 7e-4
+    assert rest == pytest.approx(1.35457, rel=2e-2)  # first order: every bounce loses about g h
     inner = np.flatnonzero((height[1:-1] > height[:-2]) & (height[1:-1] >= height[2:])) + 1
     assert height[inner[:3]] == pytest.approx([0.5**2, 0.5**4, 0.5**6], rel=2e-2)
     assert residual.max() < 1e-12
@@ -201,7 +198,6 @@ def test_a_sliding_block_floats_under_the_convex_law_and_not_under_coulombs():
 
 def test_painleves_rod_still_moves_on():
     """A rod that slides on its tip, friction beyond the paradox: the step at the level of velocities has an answer."""
-    rod = soa.Builder("rod").link("rod", joint="planar", axis=(0, -1, 0), axis2=(1, 0, 0), mass=1.0)
     inertia = np.diag([1e-3, 1.0 / 3, 1.0 / 3])  # a thin rod of length two along x
     rod = soa.Builder("rod").link(
         "rod", joint="planar", axis=(0, -1, 0), axis2=(1, 0, 0), mass=1.0, inertia=inertia, com=(0, 0, 0)
