@@ -42,7 +42,7 @@ class LoopRows(NamedTuple):
 
 
 def check_loops(robot: Multibody, loops: Sequence[Constraint] | Constraint) -> tuple[Constraint, ...]:
-    """A tuple of constraints whose frames and joints exist (KeyError with close matches otherwise)."""
+    """A tuple of constraints, in the robot's type, whose frames and joints exist (KeyError with close matches)."""
     loops = (loops,) if isinstance(loops, Loop | Distance | Coupling) else tuple(loops)
     for loop in loops:
         if isinstance(loop, Coupling):
@@ -52,7 +52,7 @@ def check_loops(robot: Multibody, loops: Sequence[Constraint] | Constraint) -> t
             robot.topology.frame_number(loop.frame_b)
         else:
             raise TypeError(f"loops must hold Loop, Distance or Coupling, got {loop!r}.")
-    return loops
+    return jax.tree.map(lambda x: robot.convert(x, "loops"), loops)
 
 
 class _Between(NamedTuple):
@@ -187,7 +187,7 @@ def loop_forward_dynamics(
     q, v, tau, f_ext = robot.check_q(q), robot.check_v(v), robot.check_v(tau, "tau"), robot.check_f_ext(f_ext)
     free, _, factors = solve_motion(robot, q, v, tau, tau, f_ext, None)
     if not loops:
-        return LoopAcceleration(free, jnp.zeros((0, 6)), jnp.zeros(0), jnp.zeros((), int))
+        return LoopAcceleration(free, jnp.zeros((0, 6), free.dtype), jnp.zeros(0, free.dtype), jnp.zeros((), int))
     rows = loop_rows(robot, loops, q, v)
     apart = rows.jacobian @ free + rows.bias
     if stabilization is not None:

@@ -12,8 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import jax.numpy as jnp
-from jax import lax
 from jaxtyping import Array, Float, Shaped
 
 from jaxsoa.closed_chain.algebra import motion_shift
@@ -22,6 +20,7 @@ from jaxsoa.closed_chain.constraints import Constraint
 from jaxsoa.closed_chain.grasp import GraspSystem, Pose, check_pose
 from jaxsoa.closed_chain.loops import check_loops, cut_at_rest, loop_rows_at_rest
 from jaxsoa.dynamics.kinematics import frame_pose
+from jaxsoa.mesh_axes import scan
 from jaxsoa.model.multibody import Multibody
 
 
@@ -42,7 +41,7 @@ def project_position(
         response = cut_at_rest(robot, q, rows.jacobian, rtol)
         return robot.integrate(q, -response.columns @ response.compliance.solve(rows.error)), None
 
-    return lax.scan(newton, q, None, length=iterations)[0]
+    return scan(newton, q, None, length=iterations)[0]
 
 
 def project_velocity(
@@ -91,7 +90,7 @@ def project_grasp(
     simulation), met up to what the contact leaves free.
     """
     q, v = system.check("q", q, "check_q"), system.check("v", v, "check_v")
-    pose = check_pose(object_pose)
+    pose = check_pose(system, object_pose)
     positions, velocities = [], []
     for arm, qi, vi, target in zip(system.arms, q, v, rotations, strict=True):
         robot = arm.robot
@@ -101,10 +100,10 @@ def project_grasp(
             response = cut_at_rest(arm.robot, q, at.jacobian)
             return arm.robot.integrate(q, -response.columns @ response.compliance.solve(at.error)), None
 
-        qi = lax.scan(newton, qi, None, length=iterations)[0]
+        qi = scan(newton, qi, None, length=iterations)[0]
         at = hold(arm, qi, vi, pose, target)
         response = cut_at_rest(robot, qi, at.jacobian)
-        of_object = motion_shift(at.frame.position - pose[1]) @ jnp.asarray(object_velocity)
+        of_object = motion_shift(at.frame.position - pose[1]) @ robot.convert(object_velocity, "object_velocity")
         slip = at.jacobian @ vi - at.held @ of_object
         positions.append(qi)
         velocities.append(vi - response.columns @ response.compliance.solve(slip))
@@ -113,6 +112,6 @@ def project_grasp(
 
 def grasp_rotations(system: GraspSystem, q: Sequence[Array], object_pose: Pose) -> tuple[Array, ...]:
     """Orientation of each arm's frame in the object's axes, as found at (q, object_pose)."""
-    R, _ = check_pose(object_pose)
+    R, _ = check_pose(system, object_pose)
     q = system.check("q", q, "check_q")
     return tuple(R.T @ frame_pose(arm.robot, x, arm.frame)[0] for arm, x in zip(system.arms, q, strict=True))

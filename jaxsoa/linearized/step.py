@@ -146,7 +146,7 @@ def linearize_step(
     step: Step = semi_implicit_euler,
 ) -> LinearizedStep:
     """A (2 nv, 2 nv) and B (2 nv, nv) of one integrator step, in tangent coordinates (dq, dv) before and after."""
-    q, v, tau = robot.check_q(q), robot.check_v(v), robot.check_v(tau, "tau")
+    q, v, tau, dt = robot.check_q(q), robot.check_v(v), robot.check_v(tau, "tau"), robot.check_number(dt)
     if step is semi_implicit_euler:
         return _euler_matrices(robot, q, v, tau, dt)
     takes_dynamics = "dynamics" in inspect.signature(step).parameters

@@ -34,6 +34,11 @@ class Dynamics(eqx.Module):
     def nu(self) -> int:
         """Number of controls."""
 
+    @property
+    def dtype(self) -> Any:
+        """The floating type of states and controls; None where it is that of the initial state."""
+        return None
+
     @abc.abstractmethod
     def step(self, state: Any, control: Array) -> Any:
         """The next state."""
@@ -70,6 +75,10 @@ class RobotDynamics(Dynamics):
     @property
     def nu(self) -> int:
         return len(self.actuated)
+
+    @property
+    def dtype(self) -> Any:
+        return self.robot.dtype
 
     def torques(self, control: Array) -> Array:
         """Controls to torques of all degrees of freedom, zero where there is no motor."""
@@ -204,6 +213,7 @@ def robot_problem(
         if torque_limits != "model":
             raise ValueError(f'torque_limits must be numbers or "model", got {torque_limits!r}.')
         torque_limits = robot.limits.effort[np.array(driven, int)]
+    dt = robot.check_number(dt)
     dynamics = RobotDynamics(robot, dt, driven, step, analytical)
     return _problem(dynamics, horizon, dt, running_cost, final_cost, torque_limits, per_step)
 

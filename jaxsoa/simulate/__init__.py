@@ -4,6 +4,7 @@ from jaxsoa.simulate.adaptive import (
     solve_adaptively as solve_adaptively,
     vector_field as vector_field,
 )
+from jaxsoa.simulate.archive import save_archive as save_archive
 from jaxsoa.simulate.control import (
     Gear as Gear,
     Lag as Lag,
@@ -12,6 +13,7 @@ from jaxsoa.simulate.control import (
     Saturation as Saturation,
     TorqueSpeed as TorqueSpeed,
 )
+from jaxsoa.simulate.folder_lock import FolderInUse as FolderInUse
 from jaxsoa.simulate.integrators import (
     INTEGRATORS as INTEGRATORS,
     State as State,
@@ -35,7 +37,4 @@ from jaxsoa.simulate.sharding import (
     sharded_value_and_grad as sharded_value_and_grad,
     to_host as to_host,
 )
-from jaxsoa.simulate.study import (
-    run_study as run_study,
-    save_archive as save_archive,
-)
+from jaxsoa.simulate.study import run_study as run_study

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax.numpy as jnp
-from jax import lax
 from jaxtyping import Array, Float, Shaped
 
 from jaxsoa.dynamics.forward import forward_dynamics
+from jaxsoa.mesh_axes import scan
 from jaxsoa.model.multibody import Multibody
 
 
@@ -48,7 +48,7 @@ def _runge_kutta_4(robot: Multibody, acceleration: Acceleration, q, v, dt) -> St
 
     zero = jnp.zeros_like(v)
     coefficients = jnp.asarray([(0, 1 / 6), (1 / 2, 1 / 3), (1 / 2, 1 / 3), (1, 1 / 6)], v.dtype)
-    (_, _, dx, dv), _ = lax.scan(stage, (zero, zero, zero, zero), (coefficients[:, 0], coefficients[:, 1]))
+    (_, _, dx, dv), _ = scan(stage, (zero, zero, zero, zero), (coefficients[:, 0], coefficients[:, 1]))
     return State(robot.integrate(q, dt * dx), v + dt * dv)
 
 
@@ -87,7 +87,7 @@ def _implicit_midpoint(robot: Multibody, acceleration: Acceleration, q, v, dt) -
         middle_v = v + dv / 2
         return dt * acceleration(robot.integrate(q, dt / 2 * middle_v), middle_v), None
 
-    dv, _ = lax.scan(iterate, jnp.zeros_like(v), length=IMPLICIT_ITERATIONS)
+    dv, _ = scan(iterate, jnp.zeros_like(v), length=IMPLICIT_ITERATIONS)
     return State(robot.integrate(q, dt * (v + dv / 2)), v + dv)
 
 
@@ -128,10 +128,11 @@ def step(
     `passive` forces, functions `(robot, q, v) -> (nv,)` such as `JointLimits`, follow the state inside the step: a
     method of order four stays one.
     """
-    q, v, tau = robot.check_q(q), robot.check_v(v), robot.check_v(tau, "tau")
+    q, v, tau, dt = robot.check_q(q), robot.check_v(v), robot.check_v(tau, "tau"), robot.check_number(dt)
     method, forces = find_integrator(integrator), as_tuple(passive)
 
     def acceleration(q, v):
         return forward_dynamics(robot, q, v, sum((force(robot, q, v) for force in forces), tau), f_ext)
 
-    return method(robot, acceleration, q, v, dt)
+    after = State(*method(robot, acceleration, q, v, dt))
+    return State(robot.convert(after.q, "q"), robot.convert(after.v, "v"))

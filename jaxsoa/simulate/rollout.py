@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, PyTree, Shaped
 
+from jaxsoa.mesh_axes import scan
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.simulate.control import Actuator, Controller, call_actuators, call_controller, initial_memory
 from jaxsoa.simulate.integrators import Integrator, Passive, State, as_tuple, step
@@ -64,10 +65,10 @@ def rollout(
     - `progress`: draw a bar on the terminal; works under jit, vmap and sharding.
     - `time` and `memory`: where to start from, to go on from the `Sample` of an earlier rollout.
     """
-    q, v = robot.check_q(q), robot.check_v(v)
+    q, v, dt, time = robot.check_q(q), robot.check_v(v), robot.check_number(dt), robot.check_number(time, "time")
     torques = None
     if control is not None and not callable(control):
-        torques = jnp.asarray(control)
+        torques = robot.convert(control, "control")
         if torques.ndim != 2 or torques.shape[1] != robot.nv or steps not in (None, torques.shape[0]):
             raise ValueError(f"control must have shape (steps, nv) = ({steps}, {robot.nv}), got {torques.shape}.")
         steps = torques.shape[0]
@@ -80,10 +81,10 @@ def rollout(
     if not (record is None or record == "final" or callable(record)):
         raise ValueError(f'record must be None, "final" or a function of a Sample; got {record!r}.')
     actuators, forces = as_tuple(actuators), as_tuple(passive)
-    dtype = jnp.result_type(q, v, robot.mass)
-    state = State(q.astype(dtype), v.astype(dtype))
+    state = State(q, v)
     if memory is None:
         memory = (initial_memory(control, *state), tuple(initial_memory(part, *state) for part in actuators))
+    memory = jax.tree.map(jnp.asarray, memory)
 
     def advance(carry: _Carry, x):
         (q, v), (own, parts) = carry
@@ -92,9 +93,12 @@ def rollout(
             command, own = call_controller(control, time + number * dt, q, v, own, dt)
         elif command is None:
             command = jnp.zeros_like(v)
+        command = jax.tree.map(lambda x: robot.convert(x, "the controller's command"), command)
         tau, parts = call_actuators(actuators, command, q, v, parts, dt)
         after = State(*step(robot, q, v, tau, dt, integrator=integrator, passive=forces))
-        return _Carry(after, (own, parts)), tau
+        # What is remembered keeps the type it started with.
+        memory = jax.tree.map(lambda x, old: x if old is x else jnp.asarray(x, old.dtype), (own, parts), carry.memory)
+        return _Carry(after, memory), robot.convert(tau, "tau")
 
     if checkpoint:
         advance = jax.checkpoint(advance, prevent_cse=False)  # inside a scan nothing could be merged anyway
@@ -110,7 +114,7 @@ def rollout(
         if every == 1:
             carry, tau = advance(carry, xs)
             return carry, observe(carry, xs[0], tau)
-        carry, tau = lax.scan(advance, carry, xs)
+        carry, tau = scan(advance, carry, xs)
         return carry, observe(carry, xs[0][-1], tau[-1])
 
     xs = (jnp.arange(steps), torques)

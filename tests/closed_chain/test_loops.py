@@ -175,6 +175,7 @@ def test_a_planar_four_bar_in_space_has_redundant_constraints():
     assert_allclose(s.forces[0, [0, 2, 4]], 0, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_a_stretched_five_bar_is_singular_and_still_finite():
     """Both arms straight along one line: force along it does not move the cut to first order."""
     robot, loops, _ = cc.mechanisms.five_bar()

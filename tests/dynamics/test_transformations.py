@@ -76,7 +76,14 @@ POINTS = {
 }
 
 
-@pytest.mark.parametrize("name", POINTS)
+# In the default run the points of the other robots and the states in motion; compiling takes most of the time.
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(n, marks=pytest.mark.slow) if n.startswith(("straight chain", "identity quaternion")) else n
+        for n in POINTS
+    ],
+)
 def test_first_derivatives_of_forward_dynamics_are_finite_and_right(name):
     robot, q, v, tau = POINTS[name]
     value, forward, reverse = derivatives(robot, q, v, tau)
@@ -90,7 +97,7 @@ def test_first_derivatives_of_forward_dynamics_are_finite_and_right(name):
 
 
 @pytest.mark.parametrize(
-    "name", [n if POINTS[n][0] is CHAIN else pytest.param(n, marks=pytest.mark.slow) for n in POINTS]
+    "name", [n if n == "chain in motion" else pytest.param(n, marks=pytest.mark.slow) for n in POINTS]
 )
 def test_second_derivatives_of_forward_dynamics_are_finite_and_right(name):
     robot, q, v, tau = POINTS[name]
@@ -140,9 +147,8 @@ MODELS = {
 WITHOUT_EFFECT = {"lower", "upper", "velocity", "effort", "frame_rotation", "frame_position", "base_position"}
 
 
-@pytest.mark.parametrize(
-    "name", ["floating arm", *(pytest.param(n, marks=pytest.mark.slow) for n in MODELS if n != "floating arm")]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODELS)
 def test_gradients_by_every_leaf_of_the_model_equal_finite_differences(name):
     robot = MODELS[name]
     q, v, a, f_ext = random_state(robot, 5)
@@ -242,6 +248,7 @@ def test_jit_changes_nothing():
     assert_close(jax.jit(soa.forward_dynamics)(CHAIN, q, v, a), plain, 1e-12)
 
 
+@pytest.mark.slow
 def test_float32_models_give_float32_gradients():
     q, v, a, _ = random_state(CHAIN, 2)
 
