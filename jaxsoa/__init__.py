@@ -6,6 +6,7 @@ the origin of the link or frame named; links are numbered base to tip, parents b
 """
 
 from jaxsoa import (
+    contact as contact,
     convert as convert,
     identify as identify,
     models as models,

@@ -10,6 +10,7 @@ Friction cones are those that JPL 88-11, Part II, asks to be verified; here they
 
 from jaxsoa.contact.rows import gaps as gaps
 from jaxsoa.contact.scene import Points as Points, Scene as Scene
+from jaxsoa.contact.shapes import points_of as points_of
 from jaxsoa.contact.solver import Cones as Cones, Settings as Settings, Solution as Solution, solve as solve
 from jaxsoa.contact.stepping import Step as Step, step as step
 from jaxsoa.contact.surfaces import (

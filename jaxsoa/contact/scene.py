@@ -139,6 +139,13 @@ class Scene(eqx.Module):
             raise TypeError(f"A scene has no {sorted(unknown)[0]!r}; it has {', '.join(sorted(given))}.")
         return Scene(**{**given, **changes})
 
+    def advance(self, robot: Multibody, q, v, tau, dt, f_ext=None, loops=()) -> tuple[Array, Array]:
+        """(q, v) after `contact.step`: what integrators and linearizations ask of a scene."""
+        from jaxsoa.contact.stepping import step  # which itself builds on this module
+
+        after = step(robot, self, q, v, tau, dt, f_ext, loops)
+        return after.q, after.v
+
     def pairs(self, robot: Multibody) -> tuple[Pair, ...]:
         """The contacts that may happen, in order; unknown frames raise with close matches."""
         links = [_link_of(robot, frame, "contact point") for frame in self.points.frames]

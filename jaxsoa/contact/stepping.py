@@ -13,9 +13,9 @@ sigma_N >= -gap / h + (1 - t / h) times that: to the surface, and back for the r
 the time of impact, and their derivatives are those of the bounce (an elastic ball has dz/dz0 = -1).
 
 Derivatives: at the solution r(lambda; x) = 0 (the natural map of the law), so dlambda = -(dr/dlambda)^-1 dr/dx. dr/dx
-is one tangent of the equations of motion at fixed impulse, so that no derivative of G is formed; dr/dlambda uses the G at
-hand. Then dv+ = (the same tangent) + M^-1 J* dlambda. Forward and reverse mode, any leaf of robot and scene; once, not
-twice.
+is one tangent of the equations of motion at fixed impulse, so that no derivative of G is formed; dr/dlambda uses the G
+at hand. Then dv+ = (the same tangent) + M^-1 J* dlambda. Forward and reverse mode, any leaf of robot and scene; once,
+not twice.
 """
 
 from __future__ import annotations
@@ -264,11 +264,8 @@ def step(
         raise TypeError(f"scene must be a contact.Scene, got {type(scene).__name__}.")
     loops = check_loops(robot, loops)
     pairs = scene.pairs(robot)
-    dtype = jnp.result_type(robot.dtype, q, v, tau)
-    q, v, tau = q.astype(dtype), v.astype(dtype), tau.astype(dtype)
-    f_ext = None if f_ext is None else f_ext.astype(dtype)
-    x = _Inputs(robot, scene, loops, q, v, tau, jnp.asarray(dt, dtype), f_ext)
-    out = _advance(pairs)(x, _start(pairs, warm, dtype))
+    x = _Inputs(robot, scene, loops, q, v, tau, jnp.asarray(dt, robot.dtype), f_ext)
+    out = _advance(pairs)(x, _start(pairs, warm, robot.dtype))
     residual = jnp.max(out.residual)
     _warn(residual, scene)
     c, k = 3 * len(pairs), scene.limited(robot).size

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Shaped
@@ -107,6 +107,14 @@ def find_integrator(integrator: str | Integrator) -> Integrator:
     return INTEGRATORS[integrator]
 
 
+def check_contact(contact: Any, integrator: str | Integrator = "semi_implicit_euler") -> None:
+    """A scene of `jaxsoa.contact`, with the one integrator that knows contacts."""
+    if not hasattr(contact, "advance"):
+        raise TypeError(f"contact must be a contact.Scene, got {type(contact).__name__}.")
+    if integrator != "semi_implicit_euler":
+        raise ValueError(f"With contacts the integrator is 'semi_implicit_euler', got {integrator!r}.")
+
+
 def as_tuple(one_or_several) -> tuple:
     """Callables given one by one or in a sequence, as a tuple."""
     return (one_or_several,) if callable(one_or_several) else tuple(one_or_several)
@@ -122,14 +130,21 @@ def step(
     integrator: str | Integrator = "semi_implicit_euler",
     f_ext: Shaped[Array, "n 6"] | None = None,
     passive: Passive | Sequence[Passive] = (),
+    contact: Any = None,
 ) -> State:
     """The state a time dt later under constant torques.
+
+    `contact`: a `contact.Scene` whose contacts are enforced (by semi-implicit Euler: other integrators are refused).
 
     `passive` forces, functions `(robot, q, v) -> (nv,)` such as `JointLimits`, follow the state inside the step: a
     method of order four stays one.
     """
     q, v, tau, dt = robot.check_q(q), robot.check_v(v), robot.check_v(tau, "tau"), robot.check_number(dt)
     method, forces = find_integrator(integrator), as_tuple(passive)
+    if contact is not None:
+        check_contact(contact, integrator)
+        tau = sum((force(robot, q, v) for force in forces), tau)
+        return State(*contact.advance(robot, q, v, tau, dt, f_ext))
 
     def acceleration(q, v):
         return forward_dynamics(robot, q, v, sum((force(robot, q, v) for force in forces), tau), f_ext)

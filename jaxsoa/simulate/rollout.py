@@ -44,6 +44,7 @@ def rollout(
     integrator: str | Integrator = "semi_implicit_euler",
     actuators: Actuator | Sequence[Actuator] = (),
     passive: Passive | Sequence[Passive] = (),
+    contact: Any = None,
     record: Callable[[Sample], Any] | Literal["final"] | None = None,
     every: int = 1,
     checkpoint: bool | Literal["segments"] = True,
@@ -57,6 +58,7 @@ def rollout(
       (see `control.py`), or None for no torque; all but the array need `steps`. The torque is held through a step.
     - `actuators`: what the command passes through before it is a torque: `Saturation`, `Lag`, `Gear`, ...
     - `passive`: forces that follow the state inside a step, such as `JointLimits`.
+    - `contact`: a `contact.Scene`; every step enforces its contacts (by semi-implicit Euler).
     - `record`: a function of a `Sample` whose results are stacked and returned instead of the states, or "final" for
       the last state alone. With `every` = k only every k-th step is recorded; k must divide `steps`.
     - `checkpoint`: what reverse mode keeps. True: the state of every step, and each step is computed again. "segments":
@@ -95,7 +97,7 @@ def rollout(
             command = jnp.zeros_like(v)
         command = jax.tree.map(lambda x: robot.convert(x, "the controller's command"), command)
         tau, parts = call_actuators(actuators, command, q, v, parts, dt)
-        after = State(*step(robot, q, v, tau, dt, integrator=integrator, passive=forces))
+        after = State(*step(robot, q, v, tau, dt, integrator=integrator, passive=forces, contact=contact))
         # What is remembered keeps the type it started with.
         memory = jax.tree.map(lambda x, old: x if old is x else jnp.asarray(x, old.dtype), (own, parts), carry.memory)
         return _Carry(after, memory), robot.convert(tau, "tau")
