@@ -11,6 +11,7 @@ computed: JAX computes in threads, a forked child has none of them, and its firs
 """
 
 from jaxsoa import (
+    contact as contact,
     convert as convert,
     identify as identify,
     ik as ik,

@@ -117,6 +117,14 @@ def find_integrator(integrator: str | Integrator) -> Integrator:
     return INTEGRATORS[integrator]
 
 
+def check_contact(contact: Any, integrator: str | Integrator = "semi_implicit_euler") -> None:
+    """A scene of `jaxsoa.contact`, with the one integrator that knows contacts."""
+    if not hasattr(contact, "advance"):
+        raise TypeError(f"contact must be a contact.Scene, got {type(contact).__name__}.")
+    if integrator != "semi_implicit_euler":
+        raise ValueError(f"With contacts the integrator is 'semi_implicit_euler', got {integrator!r}.")
+
+
 def as_tuple(one_or_several) -> tuple:
     """Callables given one by one or in a sequence, as a tuple."""
     return (one_or_several,) if callable(one_or_several) else tuple(one_or_several)
@@ -134,6 +142,7 @@ def step(
     passive: Passive | Sequence[Passive] = (),
     loops: Sequence[Constraint] = (),
     prescribed: Any = None,
+    contact: Any = None,
 ) -> State:
     """The state a time dt later under constant torques, by one of `INTEGRATORS`:
 
@@ -149,11 +158,19 @@ def step(
     - `loops`: what closes the tree's loops; the step ends with a projection onto them (see `equations.py`).
     - `prescribed`: a pair (bool (nv,), accelerations (nv,)): where True the acceleration is given and the torque not
       read; the mask alone means zero accelerations. Both are held through the step and may change from step to step.
+    - `contact`: a `contact.Scene` whose contacts are enforced (by semi-implicit Euler: other integrators are refused,
+      and so far loops and prescribed joints too).
     """
     q, v, tau, dt = robot.check_q(q), robot.check_v(v), robot.check_v(tau, "tau"), robot.check_number(dt)
     given = as_prescribed(robot, prescribed, v)
     if integrator == "variational_euler" and (loops or given is not None):
         raise ValueError("variational_euler is for free motion of a tree; with loops or prescribed joints take another.")
+    if contact is not None:
+        check_contact(contact, integrator)
+        if loops or given is not None:
+            raise ValueError("contact cannot be combined with loops or prescribed joints yet.")
+        torque = sum((force(robot, q, v) for force in as_tuple(passive)), tau)
+        return State(*contact.advance(robot, q, v, torque, dt, f_ext(robot, q, v) if callable(f_ext) else f_ext))
     acceleration = accelerations_of(robot, tau, as_tuple(passive), f_ext, loops, given)
     after = State(*find_integrator(integrator)(robot, acceleration, q, v, dt))
     if loops:

@@ -52,6 +52,7 @@ def rollout(
     f_ext: ExternalForce | None = None,
     loops: Sequence[Constraint] | Constraint = (),
     prescribed: Any = None,
+    contact: Any = None,
     record: Callable[[Sample], Any] | Literal["final"] | None = None,
     every: int = 1,
     checkpoint: bool | Literal["segments"] = True,
@@ -73,6 +74,7 @@ def rollout(
       that is not closed raises (inside jit it is pulled onto them by the first step).
     - `prescribed`: joints whose motion is given: a mask (bool (nv,): velocities stay), a pair (mask, accelerations),
       each (nv,) or (steps, nv), or a function `(time, q, v)` that gives the pair, held through a step.
+    - `contact`: a `contact.Scene`; every step enforces its contacts (by semi-implicit Euler).
     - `record`: a function of a `Sample` whose results are stacked and returned instead of the states, or "final" for
       the last state alone. With `every` = k only every k-th step is recorded; k must divide `steps`.
     - `checkpoint`: what reverse mode keeps. True: the state of every step, and each step is computed again. "segments":
@@ -84,6 +86,8 @@ def rollout(
     """
     q, v, dt, time = robot.check_q(q), robot.check_v(v), robot.check_number(dt), robot.check_number(time, "time")
     if check_mimics(mimics) == "coupled" and robot.topology.mimics:
+        if contact is not None or integrator == "variational_euler":
+            raise ValueError('Neither contact nor variational_euler couples mimic joints yet: pass mimics="free".')
         q, v = follow_mimics(robot, q, v)
         integrator = coupled_integrator(integrator)
     torques = None
@@ -123,6 +127,7 @@ def rollout(
         pushed = external if callable(external) else pushed
         held = as_prescribed(robot, given(time + number * dt, q, v), v) if callable(given) else held
         options = {"integrator": integrator, "passive": forces, "f_ext": pushed, "loops": loops, "prescribed": held}
+        options["contact"] = contact
         after = State(*step(robot, q, v, tau, dt, **options))
         # What is remembered keeps the type it started with.
         memory = jax.tree.map(lambda x, old: x if old is x else jnp.asarray(x, old.dtype), (own, parts), carry.memory)
