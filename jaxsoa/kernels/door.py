@@ -2,9 +2,10 @@
 
     fast = door(function)
 
-`fast` is the same function. Under `jax.vmap` a batch of it is one call; a batch of batches is a larger batch. On a CPU its
-program is read (`reader`) and compiled (`machine`) when JAX lowers it; where that cannot be done, on other platforms and
-in exported programs, JAX compiles the function as it stands, or the `fallback` given for that. `report` tells which.
+`fast` is the same function. Under `jax.vmap` a batch of it is one call; a batch of batches is a larger batch. On a
+CPU its program is read (`reader`) and compiled (`machine`) when JAX lowers it; where that cannot be done, on other
+platforms and in exported programs, JAX compiles the function as it stands, or the `fallback` given for that. `report`
+tells which.
 
 Derivatives are those of the function in plain JAX; rules that know better stand around the door.
 """
@@ -94,7 +95,8 @@ class _Traced:
 def _name(function: Any) -> str:
     if isinstance(function, partial):
         return _name(function.func)
-    return f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', function)}".removeprefix("jaxsoa.")
+    module, name = getattr(function, "__module__", ""), getattr(function, "__qualname__", str(function))
+    return f"{module}.{name}".removeprefix("jaxsoa.")
 
 
 class _Key:
@@ -337,8 +339,8 @@ def door(function: Callable, *, constants: Sequence[int] = (0,), fallback: Calla
     """`function` of arrays, for one state, through a kernel where one can be built.
 
     `constants` are the positions of arguments (models) that are compiled into the kernel where they are known while a
-    program is traced: closed over, not arguments of `jax.jit`. Outside of a trace nothing is, so that a loop that changes
-    a model compiles once. `fallback` is the same function in a form that suits JAX's own compilers.
+    program is traced: closed over, not arguments of `jax.jit`. Outside of a trace nothing is, so that a loop that
+    changes a model compiles once. `fallback` is the same function in a form that suits JAX's own compilers.
     """
 
     def called(*arguments: Any) -> Any:

@@ -6,8 +6,8 @@ The layout is that of `xla/ffi/api/c_api.h` since version 0.1 of the interface; 
     buffer:     24 data        40 dimensions
     api:        64 destroy an error   136 schedule on the thread pool
 
-Threads: a control block on the heap, counted by references. Chunks of the batch are handed out by an atomic counter; the
-caller works too, and waits only for chunks that have begun, never for tasks that have not.
+Threads: a control block on the heap, counted by references. Chunks of the batch are handed out by an atomic counter;
+the caller works too, and waits only for chunks that have begun, never for tasks that have not.
 """
 
 from __future__ import annotations

@@ -103,7 +103,8 @@ def for_export(context: Any) -> bool:
 
 
 def dead_code_rule(primitive: Primitive, rule: Callable) -> None:
-    partial_eval.dce_rules[primitive] = rule
+    """`rule(used_results, equation)`; JAX 0.12 hands over in between which arguments are live."""
+    partial_eval.dce_rules[primitive] = lambda used_results, *rest: rule(used_results, rest[-1])
 
 
 def register_target(name: str, address: int, partitionable: bool) -> None:

@@ -17,7 +17,8 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxsoa.kernels.ffi_frame import batch_handler, single_handler
-from jaxsoa.kernels.llvm_values import Lanes, Writer, product, sincos, tanh
+from jaxsoa.kernels.llvm_blocks import block_range, load_block, store_block
+from jaxsoa.kernels.llvm_values import Lanes, Writer, function, product, sincos, tanh
 from jaxsoa.kernels.program import Operand, Straight, operands
 
 BLOCK = 4000
@@ -73,16 +74,15 @@ def _emit(values: _Values, numbers: Sequence[int], after, products: dict[str, st
             writer.lines += [f"  br label %block{count}", f"block{count}:"]
         if op[0] == "product":
             rows, inner, columns = op[1]
-            a = op[2][: rows * inner]
-            nonzero = [[k for k in range(inner) if type(a[i * inner + k]) is int or a[i * inner + k]] for i in range(rows)]
+            table = [op[2][i * inner : (i + 1) * inner] for i in range(rows)]
+            nonzero = [[k for k, x in enumerate(row) if type(x) is int or x] for row in table]
             name, text = product(lanes, rows, inner, columns, nonzero)
             products[name] = text
             start, places[i] = scratch, scratch + (rows * inner + inner * columns) * size
             scratch = places[i] + rows * columns * size
             for k, x in enumerate(op[2]):
-                writer.lines.append(
-                    f"  store {lanes.type} {values.as_number(x)}, ptr {writer.at('%scratch', start + k * size)}, align {size}"
-                )
+                place = writer.at("%scratch", start + k * size)
+                writer.lines.append(f"  store {lanes.type} {values.as_number(x)}, ptr {place}, align {size}")
             a, b = writer.at("%scratch", start), writer.at("%scratch", start + rows * inner * size)
             writer.lines.append(f"  call void @{name}(ptr {a}, ptr {b}, ptr {writer.at('%scratch', places[i])})")
             continue
@@ -93,11 +93,6 @@ def _emit(values: _Values, numbers: Sequence[int], after, products: dict[str, st
             values.names[i] = writer.operation(f"%v{i}", op, values.ref, values.logical[i])
         after(i)
     return scratch
-
-
-def _function(head: str, writer: Writer, scratch: int) -> str:
-    place = f"  %scratch = alloca [{scratch} x i8], align 64\n" if scratch else ""
-    return f"define internal void {head} #0 {{\n{place}" + "\n".join(writer.lines) + "\n  ret void\n}\n"
 
 
 def _where_stored(straight: Straight) -> dict[int, list[tuple[int, int]]]:
@@ -152,7 +147,7 @@ def single_module(straight: Straight, arguments: int, dtype: np.dtype, target: T
             if type(x) is not int or operations[x][0] == "in":
                 store(x, r, e)
     writer.lines[:0] = heads
-    body = _function("@body(ptr noalias %arguments, ptr noalias %results)", writer, scratch)
+    body = function("@body(ptr noalias %arguments, ptr noalias %results)", writer, scratch)
     parts = [_functions_used(straight, lanes, target), *products.values(), _declared(writer), body]
     return _finished([*parts, single_handler(name, arguments, len(straight.results))], target, scratch)
 
@@ -183,7 +178,7 @@ def _finished(parts: Sequence[str], target: Target, scratch: int) -> Emitted:
 def batch_module(
     straight: Straight, sizes: Sequence[int], batched: Sequence[bool], dtype: np.dtype, target: Target, name: str
 ) -> Emitted:
-    """A kernel of a batch; `sizes` are the elements of each argument for one state, `batched` says which have a batch."""
+    """A kernel of a batch; `sizes`: elements of each argument for one state, `batched`: which have a batch."""
     width = target.vector_bytes // dtype.itemsize
     lanes, one, logical = Lanes(dtype, width), Lanes(dtype, 1), straight.logical()
     operations, places = straight.operations, _where_stored(straight)
@@ -227,12 +222,12 @@ def batch_module(
         for e, x in enumerate(elements):
             if type(x) is not int or operations[x][0] == "in" or shared[x]:
                 store(x, r, e)
-    body = _function("@body(ptr noalias %in, ptr noalias %out, ptr noalias %shared)", writer, scratch)
+    body = function("@body(ptr noalias %in, ptr noalias %out, ptr noalias %shared)", writer, scratch)
 
     before, more = _prologue(straight, one, logical, shared, kept, products)
     functions = _functions_used(straight, lanes, target) + _functions_used(straight, one, target)
-    moves = _load_block(lanes, sizes, batched, starts) + _store_block(lanes, results, ends)
-    loops = _range(lanes, sizes, batched, starts, results, ends)
+    moves = load_block(lanes, sizes, batched, starts) + store_block(lanes, results, ends)
+    loops = block_range(lanes, sizes, batched, starts, results, ends)
     parts = [functions, *products.values(), _declared(writer, before), more, body, moves, loops]
     cost = max(1, len(own))
     parts.append(batch_handler(name, len(sizes), len(results), len(kept) * lanes.bytes, width, cost, target.x86))
@@ -273,7 +268,7 @@ def _prologue(straight: Straight, one: Lanes, logical, shared, kept: dict[int, i
             values.ref(i, False)
             after(i)
     scratch = _emit(values, [i for i in sorted(needed) if operations[i][0] != "in"], after, products)
-    return writer, _function("@prologue(ptr noalias %arguments, ptr noalias %shared)", writer, scratch)
+    return writer, function("@prologue(ptr noalias %arguments, ptr noalias %shared)", writer, scratch)
 
 
 def _needed(straight: Straight, wanted) -> set[int]:
@@ -285,191 +280,3 @@ def _needed(straight: Straight, wanted) -> set[int]:
             found.add(i)
             stack += [x for x in operands(straight.operations[i]) if type(x) is int]
     return found
-
-
-# --- blocks in and out -------------------------------------------------------------------------------------------
-
-
-def _transposed(writer: Writer, rows: list[str]) -> list[str]:
-    """Columns of a square of lanes, by rounds of shuffles."""
-    W, V, distance, current = writer.lanes.width, writer.lanes.type, 1, rows
-    while distance < W:
-        new = list(current)
-        for i in range(W):
-            if i & distance:
-                continue
-            a, b = current[i], current[i | distance]
-            low = [(j & ~distance) + (W if j & distance else 0) for j in range(W)]
-            high = [(j | distance) + (W if j & distance else 0) for j in range(W)]
-            for at, order in ((i, low), (i | distance, high)):
-                mask = ", ".join(f"i32 {j}" for j in order)
-                new[at] = writer.let(f"shufflevector {V} {a}, {V} {b}, <{W} x i32> <{mask}>")
-        current, distance = new, 2 * distance
-    return current
-
-
-LOOPED = 6
-"""Squares of an array from which its transposes are a loop, to compile faster."""
-
-
-def _loop(writer: Writer, name: str, squares: int, body) -> None:
-    """`body(column)` for the first columns of `squares` squares."""
-    before, start = f"before{name}", f"loop{name}"
-    lines, W = writer.lines, writer.lanes.width
-    lines += [f"  br label %{before}", f"{before}:", f"  br label %{start}", f"{start}:"]
-    lines.append(f"  %c{name} = phi i64 [0, %{before}], [%n{name}, %{start}]")
-    body(f"%c{name}")
-    lines.append(f"  %n{name} = add i64 %c{name}, {W}")
-    lines.append(f"  %m{name} = icmp slt i64 %n{name}, {squares * W}")
-    lines.append(f"  br i1 %m{name}, label %{start}, label %end{name}")
-    lines.append(f"end{name}:")
-
-
-def _load_block(lanes: Lanes, sizes, batched, starts) -> str:
-    """@load_block(arguments, in, first): a full block of states, component by component."""
-    writer, W, V, size = Writer(lanes), lanes.width, lanes.type, lanes.bytes
-    for k, n in enumerate(sizes):
-        if not batched[k] or n == 0:
-            continue
-        base = writer.let(f"load ptr, ptr {writer.at('%arguments', 8 * k)}")
-        row = writer.let(f"getelementptr i8, ptr {base}, i64 {writer.let(f'mul i64 %first, {n * size}')}")
-        own = writer.at("%in", starts[k] * W * size)
-
-        def square(far: str, near: str, n: int = n) -> None:
-            rows = [writer.let(f"load {V}, ptr {writer.at(far, i * n * size)}, align {size}") for i in range(W)]
-            for j, column in enumerate(_transposed(writer, rows)):
-                writer.lines.append(f"  store {V} {column}, ptr {writer.at(near, j * W * size)}, align {W * size}")
-
-        _squares(writer, str(k), n, row, own, square)
-        if n < W:
-            for j in range(n):
-                found = "poison"
-                for lane in range(W):
-                    place = writer.at(row, (lane * n + j) * size)
-                    x = writer.let(f"load {lanes.scalar}, ptr {place}, align {size}")
-                    found = writer.let(f"insertelement {V} {found}, {lanes.scalar} {x}, i64 {lane}")
-                writer.lines.append(f"  store {V} {found}, ptr {writer.at(own, j * W * size)}, align {W * size}")
-    return _function("@load_block(ptr noalias %arguments, ptr noalias %in, i64 %first)", writer, 0)
-
-
-def _squares(writer: Writer, name: str, n: int, row: str, own: str, square) -> None:
-    """`square(place in the array, place in the block)` for squares that cover rows of n; the last may overlap."""
-    W, size = writer.lanes.width, writer.lanes.bytes
-    whole = n // W
-    if whole >= LOOPED:
-
-        def at(column: str) -> None:
-            far = writer.let(f"getelementptr {writer.lanes.scalar}, ptr {row}, i64 {column}")
-            near = writer.let(f"getelementptr {writer.lanes.type}, ptr {own}, i64 {column}")
-            square(far, near)
-
-        _loop(writer, name, whole, at)
-    else:
-        for c in range(0, whole * W, W):
-            square(writer.at(row, c * size), writer.at(own, c * W * size))
-    if n % W and n > W:
-        square(writer.at(row, (n - W) * size), writer.at(own, (n - W) * W * size))
-
-
-def _store_block(lanes: Lanes, results, ends) -> str:
-    """@store_block(results, out, first): the inverse of @load_block."""
-    writer, W, V, size = Writer(lanes), lanes.width, lanes.type, lanes.bytes
-    for k, n in enumerate(results):
-        if n == 0:
-            continue
-        base = writer.let(f"load ptr, ptr {writer.at('%results', 8 * k)}")
-        row = writer.let(f"getelementptr i8, ptr {base}, i64 {writer.let(f'mul i64 %first, {n * size}')}")
-        own = writer.at("%out", ends[k] * W * size)
-
-        def square(far: str, near: str, n: int = n) -> None:
-            columns = [writer.let(f"load {V}, ptr {writer.at(near, j * W * size)}, align {W * size}") for j in range(W)]
-            for lane, x in enumerate(_transposed(writer, columns)):
-                writer.lines.append(f"  store {V} {x}, ptr {writer.at(far, lane * n * size)}, align {size}")
-
-        _squares(writer, str(k), n, row, own, square)
-        if n < W:
-            for j in range(n):
-                x = writer.let(f"load {V}, ptr {writer.at(own, j * W * size)}, align {W * size}")
-                for lane in range(W):
-                    one = writer.let(f"extractelement {V} {x}, i64 {lane}")
-                    place = writer.at(row, (lane * n + j) * size)
-                    writer.lines.append(f"  store {lanes.scalar} {one}, ptr {place}, align {size}")
-    return _function("@store_block(ptr noalias %results, ptr noalias %out, i64 %first)", writer, 0)
-
-
-def _range(lanes: Lanes, sizes, batched, starts, results, ends) -> str:
-    """@range: blocks from one state to another; the last one may be filled up with its last state."""
-    W, size = lanes.width, lanes.bytes
-    n_in, n_out = max(1, starts[-1]) * W * size, max(1, ends[-1]) * W * size
-    text = []
-    for kind, lengths, offsets in (("in", [n if b else 0 for n, b in zip(sizes, batched, strict=True)], starts), ("out", results, ends)):
-        arrays = "arguments" if kind == "in" else "results"
-        lines = []
-        for k, n in enumerate(lengths):
-            if n == 0:
-                continue
-            copy = f"""  %x{k} = load {lanes.scalar}, ptr %far{k}, align {size}
-  store {lanes.scalar} %x{k}, ptr %near{k}, align {size}""" if kind == "in" else f"""  %x{k} = load {lanes.scalar}, ptr %near{k}, align {size}
-  store {lanes.scalar} %x{k}, ptr %far{k}, align {size}"""
-            lines.append(f"""  br label %head{k}
-head{k}:
-  %at{k} = getelementptr i8, ptr %{arrays}, i64 {8 * k}
-  %base{k} = load ptr, ptr %at{k}
-  br label %lane{k}
-lane{k}:
-  %l{k} = phi i64 [0, %head{k}], [%ln{k}, %next{k}]
-  %inside{k} = icmp slt i64 %l{k}, %count
-  %state{k} = select i1 %inside{k}, i64 %l{k}, i64 %last
-  %number{k} = add i64 %first, %state{k}
-  %offset{k} = mul i64 %number{k}, {n * size}
-  %row{k} = getelementptr i8, ptr %base{k}, i64 %offset{k}
-  %column{k} = getelementptr {lanes.scalar}, ptr %block, i64 %l{k}
-  %own{k} = getelementptr i8, ptr %column{k}, i64 {offsets[k] * W * size}
-  br label %element{k}
-element{k}:
-  %e{k} = phi i64 [0, %lane{k}], [%en{k}, %element{k}]
-  %far{k} = getelementptr {lanes.scalar}, ptr %row{k}, i64 %e{k}
-  %stride{k} = mul i64 %e{k}, {W * size}
-  %near{k} = getelementptr i8, ptr %own{k}, i64 %stride{k}
-{copy}
-  %en{k} = add i64 %e{k}, 1
-  %more{k} = icmp slt i64 %en{k}, {n}
-  br i1 %more{k}, label %element{k}, label %next{k}
-next{k}:
-  %ln{k} = add i64 %l{k}, 1
-  %again{k} = icmp slt i64 %ln{k}, {W if kind == "in" else "%count"}
-  br i1 %again{k}, label %lane{k}, label %done{k}
-done{k}:""")
-        text.append(
-            f"define internal void @part_{kind}(ptr noalias %{arrays}, ptr noalias %block, i64 %first, i64 %count) #0 {{\n"
-            "  %last = sub i64 %count, 1\n" + "\n".join(lines) + "\n  ret void\n}\n"
-        )
-    return "".join(text) + f"""
-define internal void @range(ptr %arguments, ptr %results, ptr %shared, i64 %from, i64 %to) #0 {{
-entry:
-  %in = alloca [{n_in} x i8], align 64
-  %out = alloca [{n_out} x i8], align 64
-  br label %loop
-loop:
-  %first = phi i64 [%from, %entry], [%after, %next]
-  %after = add i64 %first, {W}
-  %full = icmp sle i64 %after, %to
-  br i1 %full, label %whole, label %part
-whole:
-  call void @load_block(ptr %arguments, ptr %in, i64 %first)
-  call void @body(ptr %in, ptr %out, ptr %shared)
-  call void @store_block(ptr %results, ptr %out, i64 %first)
-  br label %next
-part:
-  %count = sub i64 %to, %first
-  call void @part_in(ptr %arguments, ptr %in, i64 %first, i64 %count)
-  call void @body(ptr %in, ptr %out, ptr %shared)
-  call void @part_out(ptr %results, ptr %out, i64 %first, i64 %count)
-  br label %next
-next:
-  %more = icmp slt i64 %after, %to
-  br i1 %more, label %loop, label %end
-end:
-  ret void
-}}
-"""

@@ -140,6 +140,12 @@ class Writer:
         return found
 
 
+def function(head: str, writer: Writer, scratch: int = 0) -> str:
+    """A function without result, with bytes for matrices on its stack."""
+    place = f"  %scratch = alloca [{scratch} x i8], align 64\n" if scratch else ""
+    return f"define internal void {head} #0 {{\n{place}" + "\n".join(writer.lines) + "\n  ret void\n}\n"
+
+
 def sincos(lanes: Lanes, fused: bool) -> str:
     """@sincos(x) -> {sin x, cos x}, to 2 units in the last place.
 
@@ -210,7 +216,7 @@ def sincos(lanes: Lanes, fused: bool) -> str:
     first = w.let(f"insertvalue {pair} poison, {V} {found_s}, 0")
     both = w.let(f"insertvalue {pair} {first}, {V} {found_c}, 1")
     w.lines.append(f"  ret {pair} {both}")
-    return _function(w, f"{pair} @sincos_{lanes.tag}({V} %x)")
+    return _define(w, f"{pair} @sincos_{lanes.tag}({V} %x)")
 
 
 def tanh(lanes: Lanes, fused: bool) -> str:
@@ -219,7 +225,7 @@ def tanh(lanes: Lanes, fused: bool) -> str:
     head = f"{V} @tanh_{lanes.tag}({V} %x)"
     if not fused:
         w.lines.append(f"  ret {V} {w.library('tanh', ['%x'])}")
-        return _function(w, head)
+        return _define(w, head)
 
     def polynomial(z, coefficients):
         total = c(coefficients[0])
@@ -253,10 +259,10 @@ def tanh(lanes: Lanes, fused: bool) -> str:
     found = w.let(f"select {lanes.bit} {w.let(f'fcmp olt {V} {size}, {c(0.625)}')}, {V} {near}, {V} {away}")
     unknown = w.let(f"fcmp uno {V} %x, %x")
     w.lines.append(f"  ret {V} {w.let(f'select {lanes.bit} {unknown}, {V} %x, {V} {found}')}")
-    return _function(w, head)
+    return _define(w, head)
 
 
-def _function(w: Writer, head: str) -> str:
+def _define(w: Writer, head: str) -> str:
     body = "\n".join(w.lines)
     return f"{chr(10).join(sorted(w.declared))}\ndefine internal {head} #0 {{\n{body}\n}}\n"
 

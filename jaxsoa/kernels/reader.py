@@ -7,15 +7,26 @@ operands of the program. What is constant is computed by NumPy; everything else 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxsoa.kernels import jax_interface
 from jaxsoa.kernels.program import BINARY, UNARY, Operand, Program, Straight, Unreadable, pruned
+from jaxsoa.kernels.read_arrays import (
+    CALLS,
+    FOLDED,
+    MOVES,
+    SAME,
+    as_objects,
+    constant,
+    gather_positions,
+    objects,
+    row,
+    scatter_positions,
+    window,
+)
 
 LARGEST_UNROLLED_PRODUCT = 900
 """Multiplications up to which a product of matrices is written out; larger ones are loops inside the kernel."""
@@ -31,8 +42,8 @@ def read(program: Any, constants: Sequence[np.ndarray | None], dtype: Any, limit
         raise Unreadable("a program much longer than the limit")
     reader = _Reader(Program(dtype, limit))
     arguments = []
-    for k, (v, constant) in enumerate(zip(inner.jaxpr.invars, constants, strict=True)):
-        arguments.append(reader.argument(k, v.aval) if constant is None else np.asarray(constant))
+    for k, (v, known) in enumerate(zip(inner.jaxpr.invars, constants, strict=True)):
+        arguments.append(reader.argument(k, v.aval) if known is None else np.asarray(known))
     results = reader.run(inner, arguments)
     flat = [[reader.operand(x) for x in np.asarray(r, object).ravel()] for r in results]
     return pruned(reader.program.operations, flat)
@@ -55,30 +66,6 @@ def estimated(inner: jax_interface.Opened) -> int:
     return total
 
 
-def _objects(shape: tuple[int, ...], fill: Any = None) -> np.ndarray:
-    x = np.empty(shape, object)
-    if fill is not None:
-        x[...] = fill
-    return x
-
-
-def _constant(x: np.ndarray) -> bool:
-    return x.dtype != object
-
-
-def _as_objects(x: np.ndarray) -> np.ndarray:
-    """An array of operands: numbers as Python's own."""
-    if x.dtype == object:
-        return x
-    out = np.empty(x.shape, object)
-    if x.size:
-        values = x.ravel().tolist()
-        if x.dtype != np.bool_:
-            values = [float(value) for value in values]
-        out.reshape(-1)[:] = values
-    return out
-
-
 class _Reader:
     def __init__(self, program: Program):
         self.program = program
@@ -88,7 +75,7 @@ class _Reader:
         self.select = np.frompyfunc(p.select, 3, 1)
 
     def argument(self, k: int, aval: Any) -> np.ndarray:
-        out = _objects(aval.shape)
+        out = objects(aval.shape)
         flat = out.reshape(-1)
         for i in range(flat.size):
             x: Operand = self.program.input(k, i)
@@ -105,7 +92,7 @@ class _Reader:
 
     def apply(self, name: str, *x: np.ndarray) -> np.ndarray:
         """An element-wise operation of the program on operands."""
-        x = tuple(map(_as_objects, x))
+        x = tuple(map(as_objects, x))
         table = self.unary if len(x) == 1 else self.binary
         return np.asarray(table[name](*x), object)
 
@@ -122,20 +109,22 @@ class _Reader:
         for equation in inner.jaxpr.eqns:
             inputs = [value(v) for v in equation.invars]
             for v, x in zip(equation.outvars, self.equation(equation, inputs), strict=True):
-                values[v] = x if isinstance(x, np.ndarray) else _objects((), x)
+                values[v] = x if isinstance(x, np.ndarray) else objects((), x)
         return [value(v) for v in inner.jaxpr.outvars]
 
     def equation(self, equation: Any, x: list[np.ndarray]) -> Sequence[np.ndarray]:
         name, params = equation.primitive.name, equation.params
-        moved = _MOVES.get(name)
+        moved = MOVES.get(name)
         if moved is not None:
             return moved(params, *x)
-        if name in _SAME:
+        if name in SAME:
             return x
-        if all(map(_constant, x)) and name in _FOLDED:
+        if all(map(constant, x)) and name in FOLDED:
             with np.errstate(all="ignore"):
                 aval = equation.outvars[0].aval
-                return [np.asarray(_FOLDED[name](params, *x)).astype(aval.dtype)]
+                return [np.asarray(FOLDED[name](params, *x)).astype(aval.dtype)]
+        if name == "round" and int(params.get("rounding_method", 0)) != 1:
+            raise Unreadable("rounding of halves away from zero")
         if name in self.unary:
             return [self.apply(name, x[0])]
         if name in self.binary:
@@ -147,7 +136,7 @@ class _Reader:
         if special is not None:
             return special(equation, params, x)
         called = jax_interface.called(params)
-        if called is not None and name in _CALLS:
+        if called is not None and name in CALLS:
             return self.run(called, x)
         raise Unreadable(f"the operation {name}")
 
@@ -155,9 +144,6 @@ class _Reader:
 
     def _add_any(self, _, params, x):
         return [self.apply("add", *x)]
-
-    def _mul_add(self, a, b):
-        return self.apply("mul", a, b)
 
     def _square(self, _, params, x):
         return [self.apply("mul", x[0], x[0])]
@@ -187,27 +173,27 @@ class _Reader:
         if equation.invars[0].aval.dtype != np.bool_ and len(x) > 3:
             raise Unreadable("a choice of more than two")
         kinds = equation.invars[1].aval.dtype
-        if np.issubdtype(kinds, np.integer) and not _constant(x[0]):
+        if np.issubdtype(kinds, np.integer) and not constant(x[0]):
             raise Unreadable("a traced choice of integers")
-        if _constant(x[0]) and all(map(_constant, x)):
+        if constant(x[0]) and all(map(constant, x)):
             return [np.where(x[0], x[2], x[1])]
         if len(x) == 2:
             return [x[1]]
-        return [np.asarray(self.select(*np.broadcast_arrays(*map(_as_objects, x))), object)]
+        return [np.asarray(self.select(*np.broadcast_arrays(*map(as_objects, x))), object)]
 
     def _clamp(self, _, params, x):
-        low, value, high = np.broadcast_arrays(*map(_as_objects, x))
+        low, value, high = np.broadcast_arrays(*map(as_objects, x))
         return [self.apply("min", self.apply("max", value, low), high)]
 
     def _convert_element_type(self, equation, params, x):
         new, old = np.dtype(params["new_dtype"]), equation.invars[0].aval.dtype
-        if _constant(x[0]):
+        if constant(x[0]):
             return [x[0].astype(new)]
         if old == new:
             return x
         if old == np.bool_ and np.issubdtype(new, np.floating):
             shape = x[0].shape
-            return [np.asarray(self.select(x[0], _objects(shape, 0.0), _objects(shape, 1.0)), object)]
+            return [np.asarray(self.select(x[0], objects(shape, 0.0), objects(shape, 1.0)), object)]
         if new == np.bool_:
             return [self.apply("ne", x[0], np.zeros(x[0].shape))]
         if np.issubdtype(old, np.floating) and np.issubdtype(new, np.floating):
@@ -215,7 +201,7 @@ class _Reader:
         raise Unreadable(f"traced {old} made {new}")
 
     def _reduce(self, name: str, params, x):
-        result = _as_objects(x[0])
+        result = as_objects(x[0])
         for axis in sorted(params["axes"], reverse=True):
             parts = list(np.moveaxis(result, axis, 0))
             if not parts:
@@ -247,7 +233,7 @@ class _Reader:
         return self._reduce("or", params, x)
 
     def _cumulative(self, name: str, params, x):
-        parts = np.moveaxis(_as_objects(x[0]), params["axis"], 0).copy()
+        parts = np.moveaxis(as_objects(x[0]), params["axis"], 0).copy()
         order = range(1, len(parts)) if not params["reverse"] else range(len(parts) - 2, -1, -1)
         step = 1 if params["reverse"] else -1
         for i in order:
@@ -262,7 +248,7 @@ class _Reader:
 
     def _dot_general(self, _, params, x):
         (contract_a, contract_b), (batch_a, batch_b) = params["dimension_numbers"]
-        a, b = map(_as_objects, x)
+        a, b = map(as_objects, x)
         free_a = [i for i in range(a.ndim) if i not in (*contract_a, *batch_a)]
         free_b = [i for i in range(b.ndim) if i not in (*contract_b, *batch_b)]
         shape = [a.shape[i] for i in (*batch_a, *free_a)] + [b.shape[i] for i in free_b]
@@ -274,7 +260,7 @@ class _Reader:
             return [np.zeros(shape)]
         if rows * inner * columns > LARGEST_UNROLLED_PRODUCT:
             parts = [self.program.product(rows, inner, columns, a[k].ravel(), b[k].ravel()) for k in range(batch)]
-            out = _objects((batch, rows * columns))
+            out = objects((batch, rows * columns))
             for k, part in enumerate(parts):
                 out[k] = part
             return [out.reshape(shape)]
@@ -284,11 +270,11 @@ class _Reader:
         return [total.reshape(shape)]
 
     def _cholesky(self, _, params, x):
-        given = _as_objects(x[0])
+        given = as_objects(x[0])
         n, p = given.shape[-1], self.program
         if n**3 > 6 * LARGEST_UNROLLED_PRODUCT:
             raise Unreadable("the factors of a large matrix")
-        out = _objects(given.shape, 0.0)
+        out = objects(given.shape, 0.0)
         for A, L in zip(given.reshape(-1, n, n), out.reshape(-1, n, n), strict=True):
             for j in range(n):
                 pivot = A[j, j]
@@ -304,7 +290,7 @@ class _Reader:
         return [out]
 
     def _triangular_solve(self, _, params, x):
-        a, b = map(_as_objects, x)
+        a, b = map(as_objects, x)
         if a.ndim != 2 or a.shape[0] ** 2 * max(b.shape) > 6 * LARGEST_UNROLLED_PRODUCT:
             raise Unreadable("a large or batched triangular solve")
         p, lower = self.program, params["lower"] ^ bool(params["transpose_a"])
@@ -323,18 +309,18 @@ class _Reader:
     # --- indices known while reading -------------------------------------------------------------------------
 
     def _gather(self, equation, params, x):
-        if not _constant(x[1]):
+        if not constant(x[1]):
             raise Unreadable("a gather by traced indices")
-        where = _gather_positions(x[0].shape, x[1], params)
-        flat = np.append(_as_objects(x[0]).ravel(), [math.nan])
+        where = gather_positions(x[0].shape, x[1], params)
+        flat = np.append(as_objects(x[0]).ravel(), [math.nan])
         return [flat[where]]
 
     def _scatter(self, equation, params, x, combine: str | None = None):
-        if not _constant(x[1]):
+        if not constant(x[1]):
             raise Unreadable("a scatter by traced indices")
-        target, updates = _as_objects(x[0]).copy(), _as_objects(x[2])
+        target, updates = as_objects(x[0]).copy(), as_objects(x[2])
         flat = target.reshape(-1)
-        for update, at in zip(updates.ravel(), _scatter_positions(x, params).ravel(), strict=True):
+        for update, at in zip(updates.ravel(), scatter_positions(x, params).ravel(), strict=True):
             if at >= 0:
                 flat[at] = update if combine is None else self.program.binary(combine, flat[at], update)
         return [flat.reshape(target.shape)]
@@ -343,33 +329,33 @@ class _Reader:
         return self._scatter(equation, params, x, "add")
 
     def _dynamic_slice(self, _, params, x):
-        return [x[0][_window(x[1:], params["slice_sizes"], x[0].shape)]]
+        return [x[0][window(x[1:], params["slice_sizes"], x[0].shape)]]
 
     def _dynamic_update_slice(self, _, params, x):
-        out = _as_objects(x[0]).copy()
-        out[_window(x[2:], x[1].shape, out.shape)] = _as_objects(x[1])
+        out = as_objects(x[0]).copy()
+        out[window(x[2:], x[1].shape, out.shape)] = as_objects(x[1])
         return [out]
 
     def _concatenate(self, _, params, x):
-        if not all(map(_constant, x)):
-            x = list(map(_as_objects, x))
+        if not all(map(constant, x)):
+            x = list(map(as_objects, x))
         return [np.concatenate(x, params["dimension"])]
 
     def _stack(self, _, params, x):
-        if not all(map(_constant, x)):
-            x = list(map(_as_objects, x))
+        if not all(map(constant, x)):
+            x = list(map(as_objects, x))
         return [np.stack(x, params.get("axis", params.get("dimension", 0)))]
 
     def _pad(self, _, params, x):
-        if not all(map(_constant, x)):
-            x = list(map(_as_objects, x))
+        if not all(map(constant, x)):
+            x = list(map(as_objects, x))
         operand, fill = x
         config = params["padding_config"]
         if any(low < 0 or high < 0 for low, high, _ in config):
             raise Unreadable("a negative padding")
-        shape = [low + high + n + max(n - 1, 0) * gap for n, (low, high, gap) in zip(operand.shape, config, strict=True)]
-        out = np.full(shape, fill[()], operand.dtype)
-        at = (slice(l, l + (n - 1) * (g + 1) + 1 if n else l, g + 1) for n, (l, _, g) in zip(operand.shape, config))
+        sides = list(zip(operand.shape, config, strict=True))
+        out = np.full([l + h + n + max(n - 1, 0) * gap for n, (l, h, gap) in sides], fill[()], operand.dtype)
+        at = (slice(l, l + (n - 1) * (gap + 1) + 1 if n else l, gap + 1) for n, (l, _, gap) in sides)
         out[tuple(at)] = operand
         return [out]
 
@@ -381,7 +367,7 @@ class _Reader:
         xs = x[scan.consts + scan.carries :]
         ys: list[list[np.ndarray]] = [[]] * scan.length
         for i in reversed(range(scan.length)) if scan.reverse else range(scan.length):
-            outs = self.run(scan.body, [*consts, *carry, *(_row(a, i) for a in xs)])
+            outs = self.run(scan.body, [*consts, *carry, *(row(a, i) for a in xs)])
             carry, ys[i] = outs[: scan.carries], outs[scan.carries :]
         stacked = []
         for k, v in enumerate(equation.outvars[scan.carries :]):
@@ -389,7 +375,7 @@ class _Reader:
             if not rows:
                 stacked.append(np.zeros(v.aval.shape, v.aval.dtype))
             else:
-                stacked.append(np.stack(rows if all(map(_constant, rows)) else list(map(_as_objects, rows))))
+                stacked.append(np.stack(rows if all(map(constant, rows)) else list(map(as_objects, rows))))
         return [*carry, *stacked]
 
     def _while(self, _, params, x):
@@ -398,7 +384,7 @@ class _Reader:
         for_test, for_body, carry = x[:n], x[n : n + m], x[n + m :]
         for _ in range(10_000):
             go_on = self.run(test, [*for_test, *carry])[0]
-            if not _constant(go_on) and type(go_on[()]) is int:
+            if not constant(go_on) and type(go_on[()]) is int:
                 raise Unreadable("a loop whose end depends on values")
             if not go_on[()]:
                 return carry
@@ -408,14 +394,14 @@ class _Reader:
     def _cond(self, equation, params, x):
         branches = [jax_interface.opened(branch) for branch in params["branches"]]
         choice = x[0]
-        if _constant(choice):
+        if constant(choice):
             number = min(max(int(choice), 0), len(branches) - 1)
             return self.run(branches[number], x[1:])
         if len(branches) != 2 or equation.invars[0].aval.dtype != np.bool_:
             raise Unreadable("a branch that depends on a traced number")
         no, yes = (self.run(branch, x[1:]) for branch in branches)
         return [
-            np.asarray(self.select(*np.broadcast_arrays(choice, _as_objects(a), _as_objects(b))), object)
+            np.asarray(self.select(*np.broadcast_arrays(choice, as_objects(a), as_objects(b))), object)
             for a, b in zip(no, yes, strict=True)
         ]
 
@@ -430,111 +416,3 @@ class _Reader:
         inner = jax_interface.opened(kernel.program())
         outs = self.run(inner, kernel.with_constants(x))
         return [out for out, used in zip(outs, params["used"], strict=True) if used]
-
-
-def _row(x: np.ndarray, i: int) -> np.ndarray:
-    row = x[i]
-    if isinstance(row, np.ndarray):
-        return row
-    return np.asarray(row, x.dtype) if x.dtype != object else _objects((), row)
-
-
-def _window(starts: Sequence[np.ndarray], sizes: Sequence[int], shape: Sequence[int]) -> tuple[slice, ...]:
-    if not all(map(_constant, starts)):
-        raise Unreadable("a slice at a traced place")
-    first = [min(max(int(i), 0), n - size) for i, size, n in zip(starts, sizes, shape, strict=True)]
-    return tuple(slice(i, i + size) for i, size in zip(first, sizes, strict=True))
-
-
-def _gather_positions(shape: tuple[int, ...], index: np.ndarray, params: dict) -> np.ndarray:
-    """For each element of a gather's result, where it comes from (-1: from outside)."""
-    with jax.ensure_compile_time_eval():
-        positions = jnp.arange(math.prod(shape)).reshape(shape)
-        options = {name: params[name] for name in ("dimension_numbers", "slice_sizes", "mode")}
-        return np.asarray(jax.lax.gather(positions, jnp.asarray(index), fill_value=-1, **options))
-
-
-def _scatter_positions(x: list[np.ndarray], params: dict) -> np.ndarray:
-    """For each update of a scatter, where it goes (-1: nowhere): the transpose, a gather of positions, tells."""
-    with jax.ensure_compile_time_eval():
-        index, numbers, mode = jnp.asarray(x[1]), params["dimension_numbers"], params["mode"]
-
-        def scatter(updates):
-            return jax.lax.scatter_add(jnp.zeros(x[0].shape), index, updates, numbers, mode=mode)
-
-        positions = jnp.arange(1.0, x[0].size + 1).reshape(x[0].shape)
-        found = jax.linear_transpose(scatter, jax.ShapeDtypeStruct(x[2].shape, positions.dtype))(positions)[0]
-        return np.asarray(found).astype(int) - 1
-
-
-def _broadcast(params: dict, x: np.ndarray) -> list[np.ndarray]:
-    shape = [1] * len(params["shape"])
-    for i, d in enumerate(params["broadcast_dimensions"]):
-        shape[d] = x.shape[i]
-    return [np.broadcast_to(x.reshape(shape), params["shape"])]
-
-
-def _iota(params: dict) -> list[np.ndarray]:
-    shape = [1] * len(params["shape"])
-    shape[params["dimension"]] = -1
-    count = np.arange(params["shape"][params["dimension"]], dtype=params["dtype"])
-    return [np.broadcast_to(count.reshape(shape), params["shape"])]
-
-
-def _slice(params: dict, x: np.ndarray) -> list[np.ndarray]:
-    strides = params["strides"] or (1,) * x.ndim
-    bounds = zip(params["start_indices"], params["limit_indices"], strides, strict=True)
-    return [x[tuple(slice(*bound) for bound in bounds)]]
-
-
-_MOVES: dict[str, Callable[..., list[np.ndarray]]] = {
-    "broadcast_in_dim": lambda p, x, *_: _broadcast(p, x),
-    "iota": _iota,
-    "slice": _slice,
-    "squeeze": lambda p, x: [np.squeeze(x, tuple(p["dimensions"]))],
-    "expand_dims": lambda p, x: [np.expand_dims(x, tuple(p["dimensions"]))],
-    "reshape": lambda p, x, *_: [x.reshape(p["new_sizes"])],
-    "transpose": lambda p, x: [x.transpose(p["permutation"])],
-    "rev": lambda p, x: [np.flip(x, p["dimensions"])],
-    "unstack": lambda p, x: list(np.moveaxis(x, p["axis"], 0)),
-    "split": lambda p, x: np.split(x, np.cumsum(p["sizes"])[:-1], p["axis"]),
-}
-_SAME = frozenset(
-    """copy copy_p optimization_barrier stop_gradient layout_constraint sharding_constraint pvary pcast
-    reduce_precision name called_as_one_kernel""".split()
-)
-_CALLS = frozenset(
-    """jit pjit custom_jvp_call custom_vjp_call custom_vmap_call closed_call core_call remat remat2 checkpoint
-    custom_lin custom_jvp_call_jaxpr""".split()
-)
-
-
-def _floor_divide(params, a, b):
-    if np.issubdtype(a.dtype, np.integer):
-        return (a / b).astype(a.dtype)  # towards zero, as JAX
-    return np.divide(a, b)
-
-
-# What NumPy computes where every operand is a constant.
-_FOLDED: dict[str, Callable[..., Any]] = {
-    "add": lambda p, a, b: a + b, "sub": lambda p, a, b: a - b, "mul": lambda p, a, b: a * b, "div": _floor_divide,
-    "add_any": lambda p, a, b: a + b,
-    "max": lambda p, a, b: np.maximum(a, b), "min": lambda p, a, b: np.minimum(a, b), "neg": lambda p, a: -a,
-    "lt": lambda p, a, b: a < b, "gt": lambda p, a, b: a > b, "le": lambda p, a, b: a <= b,
-    "ge": lambda p, a, b: a >= b, "eq": lambda p, a, b: a == b, "ne": lambda p, a, b: a != b,
-    "and": lambda p, a, b: a & b, "or": lambda p, a, b: a | b, "xor": lambda p, a, b: a ^ b, "not": lambda p, a: ~a,
-    "rem": lambda p, a, b: np.fmod(a, b), "pow": lambda p, a, b: np.power(a, b), "sin": lambda p, a: np.sin(a),
-    "cos": lambda p, a: np.cos(a), "tan": lambda p, a: np.tan(a), "tanh": lambda p, a: np.tanh(a),
-    "exp": lambda p, a: np.exp(a), "log": lambda p, a: np.log(a), "sqrt": lambda p, a: np.sqrt(a),
-    "rsqrt": lambda p, a: 1 / np.sqrt(a), "abs": lambda p, a: np.abs(a), "sign": lambda p, a: np.sign(a),
-    "square": lambda p, a: a * a, "is_finite": lambda p, a: np.isfinite(a), "floor": lambda p, a: np.floor(a),
-    "ceil": lambda p, a: np.ceil(a), "atan2": lambda p, a, b: np.arctan2(a, b), "acos": lambda p, a: np.arccos(a),
-    "asin": lambda p, a: np.arcsin(a), "atan": lambda p, a: np.arctan(a),
-    "integer_pow": lambda p, a: a ** p["y"] if p["y"] >= 0 else 1 / a ** -p["y"],
-    "reduce_sum": lambda p, a: a.sum(tuple(p["axes"])), "reduce_max": lambda p, a: a.max(tuple(p["axes"])),
-    "reduce_min": lambda p, a: a.min(tuple(p["axes"])), "reduce_and": lambda p, a: a.all(tuple(p["axes"])),
-    "reduce_or": lambda p, a: a.any(tuple(p["axes"])), "reduce_prod": lambda p, a: a.prod(tuple(p["axes"])),
-    "clamp": lambda p, low, a, high: np.clip(a, low, high),
-    "cumsum": lambda p, a: np.flip(np.cumsum(np.flip(a, p["axis"]), p["axis"]), p["axis"])
-    if p["reverse"] else np.cumsum(a, p["axis"]),
-}  # fmt: skip
