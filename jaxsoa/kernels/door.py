@@ -22,6 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxsoa.caches import register
 from jaxsoa.kernels import jax_interface, machine, settings
 from jaxsoa.kernels.jax_interface import Tracer, ad, batching, mlir
 from jaxsoa.kernels.llvm_module import LARGEST_SCRATCH, batch_module, single_module
@@ -68,6 +69,7 @@ class _Constants:
 
 
 _constants = _Constants()
+register(_constants.found.clear)
 
 
 def _identity(function: Callable) -> Any:

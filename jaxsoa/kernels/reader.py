@@ -44,7 +44,8 @@ def read(program: Any, constants: Sequence[np.ndarray | None], dtype: Any, limit
     arguments = []
     for k, (v, known) in enumerate(zip(inner.jaxpr.invars, constants, strict=True)):
         arguments.append(reader.argument(k, v.aval) if known is None else np.asarray(known))
-    results = reader.run(inner, arguments)
+    with np.errstate(all="ignore"):  # the padding of a tree may divide by zero; nobody reads it
+        results = reader.run(inner, arguments)
     flat = [[reader.operand(x) for x in np.asarray(r, object).ravel()] for r in results]
     return pruned(reader.program.operations, flat)
 
@@ -120,9 +121,7 @@ class _Reader:
         if name in SAME:
             return x
         if all(map(constant, x)) and name in FOLDED:
-            with np.errstate(all="ignore"):
-                aval = equation.outvars[0].aval
-                return [np.asarray(FOLDED[name](params, *x)).astype(aval.dtype)]
+            return [np.asarray(FOLDED[name](params, *x)).astype(equation.outvars[0].aval.dtype)]
         if name == "round" and int(params.get("rounding_method", 0)) != 1:
             raise Unreadable("rounding of halves away from zero")
         if name in self.unary:
@@ -191,9 +190,14 @@ class _Reader:
             return [x[0].astype(new)]
         if old == new:
             return x
-        if old == np.bool_ and np.issubdtype(new, np.floating):
+        # A truth made a number stays what it is until it is read: traced integers can only have come from one.
+        if old == np.bool_ and np.issubdtype(new, np.integer):
+            return x
+        if (old == np.bool_ or np.issubdtype(old, np.integer)) and np.issubdtype(new, np.floating):
             shape = x[0].shape
             return [np.asarray(self.select(x[0], objects(shape, 0.0), objects(shape, 1.0)), object)]
+        if new == np.bool_ and np.issubdtype(old, np.integer):
+            return x
         if new == np.bool_:
             return [self.apply("ne", x[0], np.zeros(x[0].shape))]
         if np.issubdtype(old, np.floating) and np.issubdtype(new, np.floating):
@@ -397,7 +401,7 @@ class _Reader:
         if constant(choice):
             number = min(max(int(choice), 0), len(branches) - 1)
             return self.run(branches[number], x[1:])
-        if len(branches) != 2 or equation.invars[0].aval.dtype != np.bool_:
+        if len(branches) != 2:
             raise Unreadable("a branch that depends on a traced number")
         no, yes = (self.run(branch, x[1:]) for branch in branches)
         return [
