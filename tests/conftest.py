@@ -4,7 +4,6 @@ that does not grow with the number of tests."""
 from __future__ import annotations
 
 import ctypes
-import gc
 import os
 import sys
 from pathlib import Path
@@ -22,6 +21,8 @@ jax.config.update("jax_enable_x64", True)
 import hypothesis  # noqa: E402
 import pytest  # noqa: E402
 
+import jaxsoa as soa  # noqa: E402
+
 hypothesis.settings.register_profile(
     "jaxsoa",
     deadline=None,
@@ -33,8 +34,8 @@ hypothesis.settings.load_profile("jaxsoa")
 
 # Programs that were compiled stay in memory, and each takes memory maps (a tree's sweeps over a hundred), of which
 # Linux allows a process 65,530 and kills the compiler at the next one. So forget them before either is used up; the
-# cache on disk gives back the larger ones. Two workers must fit into 3 GB.
-MUCH_MEMORY = 1_100_000_000  # bytes
+# cache on disk gives back the larger ones. Two workers fit into some 4 GB.
+MUCH_MEMORY = 2_000_000_000  # bytes
 MANY_MAPS = 20_000
 
 
@@ -56,18 +57,12 @@ def give_back_freed_memory() -> None:
         trim(0)
 
 
-def forget_compiled_programs() -> None:
-    jax.clear_caches()
-    gc.collect()
-    give_back_freed_memory()
-
-
 @pytest.fixture(autouse=True, scope="module")
 def _few_memory_maps():
     yield
     give_back_freed_memory()
     if memory_maps() > MANY_MAPS:
-        forget_compiled_programs()
+        soa.clear_caches()
 
 
 @pytest.fixture(autouse=True)
@@ -76,7 +71,7 @@ def _little_memory():
     if resident() > MUCH_MEMORY:
         give_back_freed_memory()
         if resident() > MUCH_MEMORY:
-            forget_compiled_programs()
+            soa.clear_caches()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -55,13 +55,9 @@ class ScanParts(NamedTuple):
 def scan_parts(params: dict[str, Any]) -> ScanParts:
     if "num_consts" in params:
         consts, carries = params["num_consts"], params["num_carry"]
-    else:  # trees of what comes in: constants, carries, slices
-        consts, carries = (len(jax.tree.leaves(part, is_leaf=_is_none)) for part in tuple(params["ft_in"])[:2])
+    else:  # trees of what comes in, constants, carries, slices; iterating one gives its leaves
+        consts, carries = (len(tuple(part)) for part in params["ft_in"].unpack()[:2])
     return ScanParts(consts, carries, params["length"], params["reverse"], opened(params["jaxpr"]))
-
-
-def _is_none(x: Any) -> bool:
-    return x is None
 
 
 def linear_solve(params: dict[str, Any], arguments: list) -> tuple[Opened, list]:
