@@ -3,14 +3,16 @@
     python experiments/integrator_accuracy.py [--seconds 20] [--picture experiments/pictures/integrators.svg]
 
 Order: a free-flying arm (free, spherical and revolute joints: nothing commutes) for 0.2 s in ever smaller steps,
-against Runge-Kutta 4 with far smaller ones. Energy: a PUMA 560 falling without friction. Momentum: the free-flying arm
-without gravity, its joint torques arbitrary; the integrators as they are, and under `conserving_momentum`.
+against Runge-Kutta 4 with far smaller ones. Energy: a PUMA 560 falling without friction; and a double pendulum for a
+minute at 1 ms, with the time a step takes (ratios mean something on an idle machine only). Momentum: the free-flying
+arm without gravity, its joint torques arbitrary; the integrators as they are, and under `conserving_momentum`.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import time
 from pathlib import Path
 
 os.environ["JAX_ENABLE_X64"] = "1"
@@ -77,6 +79,32 @@ def measure_energy(seconds: float, dt: float) -> tuple[np.ndarray, dict]:
     return times, results
 
 
+def measure_double_pendulum(seconds: float = 60.0, dt: float = 1e-3) -> dict:
+    """Largest energy error, mean of the last fifth less mean of the first fifth, and microseconds a step.
+
+    Relative to what the fall can give. Energy must neither drift nor, with an accurate method, oscillate.
+    """
+    robot = soa.models.pendulum(2).frictionless()
+    q, v = jnp.array([2.0, 0.5]), jnp.zeros(2)
+    steps, every = round(seconds / dt), 100
+    first, lowest = (float(soa.potential_energy(robot, x)) for x in (q, jnp.zeros(2)))
+    results = {}
+    for name in simulate.INTEGRATORS:
+
+        def energy(s):
+            return soa.kinetic_energy(robot, s.q, s.v) + soa.potential_energy(robot, s.q)
+
+        options = {"steps": steps, "integrator": name, "record": energy, "every": every}
+        run = jax.jit(lambda q, v, options=options: soa.rollout(robot, q, v, None, dt, **options))
+        error = (np.asarray(run(q, v)) - first) / abs(first - lowest)
+        begin = time.perf_counter()
+        run(q, v).block_until_ready()
+        fifth = len(error) // 5
+        drift = error[-fifth:].mean() - error[:fifth].mean()
+        results[name] = np.abs(error).max(), drift, 1e6 * (time.perf_counter() - begin) / steps
+    return results
+
+
 def measure_momentum(robot, runners, steps: int = 200) -> dict:
     """Largest change of momentum over 0.2 s, relative to its size."""
     robot = robot.with_gravity(jnp.zeros(3))
@@ -129,6 +157,8 @@ def main() -> None:
         runners[f"conserving_momentum({base!r})"] = runner(simulate.conserving_momentum(base))
     for name, change in measure_momentum(arm, runners).items():
         print(f"{name:36s} relative change of momentum in 200 steps of 1 ms {change:.1e}")
+    for name, (largest, drift, cost) in measure_double_pendulum().items():
+        print(f"{name:36s} double pendulum, 60 s: energy error {largest:.1e}, drift {drift:+.1e}, {cost:.1f} us a step")
     times, energies = measure_energy(options.seconds, options.dt)
     for name, energy in energies.items():
         half = len(energy) // 2

@@ -3,9 +3,15 @@
 Conventions: spatial vectors are angular first, (w, v) and (moment, force); public spatial results are in world axes at
 the origin of the link or frame named; links are numbered base to tip, parents before children; quaternions are
 (w, x, y, z). Every function takes one state; batch with `jax.vmap`. See the README for the rest.
+
+Threads may call everything at once, first calls too: a program is compiled once, others wait for it; different programs
+are traced in turns, because tracing is Python, so eight threads take about as long as one after the other. Processes
+must be started by "spawn" or "forkserver" (`multiprocessing.get_context("spawn")`), never by fork once anything was
+computed: JAX computes in threads, a forked child has none of them, and its first call waits forever.
 """
 
 from jaxsoa import (
+    contact as contact,
     convert as convert,
     identify as identify,
     ik as ik,
@@ -14,9 +20,21 @@ from jaxsoa import (
     simulate as simulate,
     viz as viz,
 )
+from jaxsoa.caches import clear_caches as clear_caches
+from jaxsoa.closed_chain.operational_dynamics import (
+    OperationalSpaceDynamics as OperationalSpaceDynamics,
+    operational_space_dynamics as operational_space_dynamics,
+)
 from jaxsoa.cpu import (
     fast_cpu as fast_cpu,
     low_latency_cpu as low_latency_cpu,
+)
+from jaxsoa.dynamics.coriolis import (
+    coriolis_matrix as coriolis_matrix,
+    coriolis_times as coriolis_times,
+)
+from jaxsoa.dynamics.external_forces import (
+    external_forces as external_forces,
 )
 from jaxsoa.dynamics.forward import (
     AccelerationSplit as AccelerationSplit,
@@ -96,6 +114,11 @@ from jaxsoa.linearized.base_parameters import (
 from jaxsoa.linearized.forward import (
     LinearizedForwardDynamics as LinearizedForwardDynamics,
     linearize_forward_dynamics as linearize_forward_dynamics,
+)
+from jaxsoa.linearized.hybrid import (
+    HybridDerivatives as HybridDerivatives,
+    LinearizedHybridDynamics as LinearizedHybridDynamics,
+    linearize_hybrid_dynamics as linearize_hybrid_dynamics,
 )
 from jaxsoa.linearized.inverse import (
     LinearizedInverseDynamics as LinearizedInverseDynamics,

@@ -8,7 +8,7 @@ wants creep backwards into the sweeps, where it makes every access a strided one
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import jax
@@ -17,8 +17,8 @@ from jax.custom_batching import custom_vmap
 from jax.experimental.layout import Layout, with_layout_constraint
 from jaxtyping import Array
 
-from jaxsoa.one_kernel import inside_a_kernel, one_kernel
-from jaxsoa.traced_late import traced_late
+from jaxsoa.kernels import door
+from jaxsoa.one_kernel import one_kernel
 from jaxsoa.xla_flags import multi_output_fusion
 
 SWEEP_CHUNK = 2048
@@ -97,24 +97,23 @@ def floating_type(*arguments: Any) -> Any:
     return jnp.result_type(*(x for x in jax.tree.leaves(arguments) if jnp.issubdtype(x.dtype, jnp.floating)))
 
 
-def either_way(
-    function: Callable, *, linear: bool = False, dense: bool = False, results: Callable | None = None
-) -> Callable:
-    """`function(robot, state, ..., split=)` as one evaluation, packed; under `jax.vmap` in components, batch last, in
-    chunks.
+def either_way(function: Callable, *, linear: bool = False, dense: bool = False) -> Callable:
+    """`function(robot, state, ..., split=)` through the door: a kernel where one can be built.
 
-    The result cannot be differentiated; it is for use inside derivative rules. With `linear`, the last argument holds
-    tangents; where the batch is in those alone (columns of a Jacobian), what the rest gives is computed only once.
-    With `dense`, the results are (nv, nv) matrices, which want smaller chunks. Where `results(*arguments)` gives the
-    shapes of one evaluation's results, that is traced only if it is needed, which saves time under `jax.vmap`.
+    Where none can: one evaluation packed, and under `jax.vmap` in components, batch last, in chunks. With `linear`, the
+    last argument holds tangents; where the batch is in those alone (columns of a Jacobian), what the rest gives is
+    computed only once. With `dense`, the results are (nv, nv) matrices, which want smaller chunks.
     """
+    return door(partial(function, split=False), fallback=_by_xla(function, linear, dense))
 
+
+@cache
+def _by_xla(function: Callable, linear: bool, dense: bool) -> Callable:
     alone = one_kernel(partial(function, split=False))
-    late = alone if results is None else traced_late(alone, results)
 
     @custom_vmap
     def call(*arguments):
-        return alone(*arguments) if inside_a_kernel() else late(*arguments)
+        return alone(*arguments)
 
     @call.def_vmap
     def batched(axis_size, in_batched, *arguments):

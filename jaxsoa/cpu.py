@@ -8,7 +8,6 @@ import re
 import sys
 
 import jax
-from jax._src import xla_bridge  # JAX offers no public way to ask whether it has started
 
 from jaxsoa.xla_flags import MULTI_OUTPUT_FUSION, multi_output_fusion
 
@@ -73,8 +72,14 @@ def low_latency_cpu() -> None:
 
 
 def _must_come_first(name: str) -> None:
-    if xla_bridge.backends_are_initialized():
-        raise RuntimeError(f"{name} must be called before JAX computes anything: XLA is told once, when it starts.")
+    # JAX cannot be asked whether it has started, but from then on it refuses another number of CPU devices.
+    devices = jax.config.jax_num_cpu_devices
+    try:
+        jax.config.update("jax_num_cpu_devices", devices + 2)
+    except RuntimeError:
+        message = f"{name} must be called before JAX computes anything: XLA is told once, when it starts."
+        raise RuntimeError(message) from None
+    jax.config.update("jax_num_cpu_devices", devices)
 
 
 def _keep_freed_memory() -> None:

@@ -18,6 +18,7 @@ import numpy as np
 from jax import lax
 
 from jaxsoa.indexing import MAX_PIECES, take_rows
+from jaxsoa.mesh_axes import keeping_axes, varying_like
 from jaxsoa.sweep_plan import MAX_LISTED_CHILDREN, Run, SweepPlan, child_lists
 
 PyTree = Any
@@ -58,6 +59,7 @@ def scatter(plan: SweepPlan, body: Callable, base: PyTree, xs: PyTree) -> PyTree
     """
     if plan.n_links == 0:
         raise ValueError("A sweep needs at least one link.")
+    body, base = keeping_axes(body), varying_like(base, xs)
     if plan.is_chain:
         return lax.scan(body, base, xs)[1]
     each = jax.vmap(body)
@@ -103,6 +105,7 @@ def gather(plan: SweepPlan, body: Callable, zero: PyTree, xs: PyTree) -> tuple[P
     """
     if plan.n_links == 0:
         raise ValueError("A sweep needs at least one link.")
+    body, zero = keeping_axes(body), varying_like(zero, xs)
     if plan.is_chain:
         return lax.scan(body, zero, xs, reverse=True)
     each = jax.vmap(body)

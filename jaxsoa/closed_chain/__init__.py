@@ -55,6 +55,14 @@ from jaxsoa.closed_chain.grasp_dynamics import (
     GraspAcceleration as GraspAcceleration,
     grasp_forward_dynamics as grasp_forward_dynamics,
 )
+from jaxsoa.closed_chain.linearize_loops import (
+    LinearizedLoopDynamics as LinearizedLoopDynamics,
+    linearize_loop_forward_dynamics as linearize_loop_forward_dynamics,
+)
+from jaxsoa.closed_chain.loop_dynamics import (
+    LoopAcceleration as LoopAcceleration,
+    loop_forward_dynamics as loop_forward_dynamics,
+)
 from jaxsoa.closed_chain.loop_inverse import (
     GraspTorques as GraspTorques,
     LoopTorques as LoopTorques,
@@ -62,11 +70,9 @@ from jaxsoa.closed_chain.loop_inverse import (
     loop_inverse_dynamics as loop_inverse_dynamics,
 )
 from jaxsoa.closed_chain.loops import (
-    LoopAcceleration as LoopAcceleration,
     holding as holding,
     loop_effective_inertia as loop_effective_inertia,
     loop_errors as loop_errors,
-    loop_forward_dynamics as loop_forward_dynamics,
     loop_jacobian as loop_jacobian,
 )
 from jaxsoa.closed_chain.one_sided import FrictionReport as FrictionReport, friction_report as friction_report

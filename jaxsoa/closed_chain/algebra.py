@@ -29,6 +29,10 @@ class PseudoInverse(NamedTuple):
         """The minimum-norm least-squares solution of `matrix` x = b."""
         return _solve(self.matrix, self.vectors, self.inverse_values, b)
 
+    def unreached(self, b: Float[Array, " m"]) -> Float[Array, " m"]:
+        """(I - P) b: the part of b that no x reaches, P the projector onto the range of `matrix`."""
+        return _unreached(self.matrix, self.vectors, self.inverse_values, b)
+
 
 def default_tolerance(size: int, dtype) -> float:
     """Eigenvalues below this fraction of the largest count as zero."""
@@ -71,6 +75,28 @@ def _solve_jvp(primals, tangents):
     turned = dA @ S(x)
     dx = S(db - dA @ x) + (turned - S(A @ turned)) + S(S(dA @ (b - A @ x)))
     return x, dx
+
+
+@jax.custom_jvp
+def _unreached(A: Array, vectors: Array, inverse: Array, b: Array) -> Array:
+    return b - vectors @ jnp.where(inverse != 0, vectors.T @ b, 0)
+
+
+@_unreached.defjvp
+def _unreached_jvp(primals, tangents):
+    """At constant rank dP = (I - P) dA S + S dA (I - P)."""
+    A, vectors, inverse, b = primals
+    dA, _, _, db = tangents
+    vectors, inverse = lax.stop_gradient(vectors), lax.stop_gradient(inverse)
+
+    def rest(y):
+        return _unreached(A, vectors, inverse, y)
+
+    def S(y):
+        return _solve(A, vectors, inverse, y)
+
+    left = rest(b)
+    return left, rest(db - dA @ S(b)) - S(dA @ left)
 
 
 def complement(axes: Float[Array, "k n"]) -> Float[Array, "n n"]:

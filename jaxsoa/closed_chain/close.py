@@ -20,6 +20,7 @@ from jaxsoa.closed_chain.constraints import Constraint, rotation_error
 from jaxsoa.closed_chain.frames import MovingFrame, moving_frame
 from jaxsoa.closed_chain.grasp import Arm, GraspSystem, Pose, check_pose
 from jaxsoa.closed_chain.loops import check_loops, loop_rows_at_rest
+from jaxsoa.mesh_axes import scan, while_loop
 from jaxsoa.model.multibody import Multibody
 
 
@@ -76,7 +77,7 @@ def _solve(robot: Multibody, residual: Callable, q: Array, mask: Array, toleranc
     guess = lax.stop_gradient(q)
     nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(residual, guess))
     start = _Iterate((guess, *nothing), jnp.ones((), guess.dtype), guess, jnp.zeros((), int))
-    end = lax.while_loop(unfinished, body, start)
+    end = while_loop(unfinished, body, start)
 
     # Two Newton steps through which derivatives flow; a third pass only looks at the error left. The first step also
     # carries the derivative by the guess (`moved` is zero in value), which held joints pass on unchanged.
@@ -88,7 +89,7 @@ def _solve(robot: Multibody, residual: Callable, q: Array, mask: Array, toleranc
 
     moved = robot.difference(guess, q)
     moves = jnp.stack([moved, jnp.zeros_like(moved), jnp.zeros_like(moved)])
-    q, errors = lax.scan(newton, lax.stop_gradient(end.best[0]), (moves, jnp.array([1.0, 1.0, 0.0], q.dtype)))
+    q, errors = scan(newton, lax.stop_gradient(end.best[0]), (moves, jnp.array([1.0, 1.0, 0.0], q.dtype)))
     return Closed(q, errors[-1], end.count)
 
 
@@ -175,7 +176,7 @@ def close_grasp(
     alone.
     """
     q = system.check("q", q, "check_q")
-    pose = check_pose(object_pose)
+    pose = check_pose(system, object_pose)
     rotations = (None,) * system.n_arms if rotations is None else tuple(rotations)
     found = []
     for arm, guess, target in zip(system.arms, q, rotations, strict=True):

@@ -234,7 +234,7 @@ def _aggregates(embedding: Embedding, q: Array, X: Array) -> _Aggregates:
         pad = np.diag((np.arange(k) >= len(mine)).astype(float))
         own = X_node.T @ (robot.armature[dofs][:, None] * X_node)
         armature = jnp.asarray(pad, q.dtype).at[: len(mine), : len(mine)].add(own)
-        parent = np.zeros(b)
+        parent = np.zeros(b, q.dtype)
         if node.parent_link >= 0:
             parent[slot_of[node.parent_link]] = 1
         parts.append(
@@ -300,7 +300,7 @@ def _checked(embedding: Embedding, rates, name: str) -> Array:
     rates = jnp.asarray(rates)
     if rates.shape != (embedding.nv,):
         raise ValueError(f"{name} must have shape ({embedding.nv},), the independent rates; got {rates.shape}.")
-    return rates
+    return embedding.robot.convert(rates, name)
 
 
 def embedded_velocity(embedding: Embedding, q: Shaped[Array, " nq"], rates: Array) -> Float[Array, " nv"]:

@@ -78,16 +78,20 @@ class Arm(eqx.Module):
         if robot.topology.frame_links[robot.topology.frame_number(frame)] < 0:
             raise ModelError(f"Frame {frame!r} of {robot.name!r} is fixed to the base: it cannot hold an object.")
         self.robot, self.frame = robot, frame
-        self.point = jnp.asarray(point, float)
+        self.point = robot.convert(point, "point")
         if self.point.shape != (3,):
             raise ModelError(f"The contact point must be three numbers in the object's frame, got {self.point.shape}.")
         self.contact = Rigid() if contact is None else contact
         if not isinstance(self.contact, Contact):
             raise TypeError(f"contact must be one of the contacts (Rigid(), Hinge(axis), ...), got {contact!r}.")
+        self.contact = jax.tree.map(lambda x: robot.convert(x, "contact"), self.contact)
 
 
 class GraspSystem(eqx.Module):
-    """Arms and the object they hold. `gravity` acts on the object; by default it is that of the first arm."""
+    """Arms and the object they hold. `gravity` acts on the object; by default it is that of the first arm.
+
+    The first arm's floating type is that of the object and of all that is computed.
+    """
 
     arms: tuple[Arm, ...]
     body: RigidBody
@@ -97,8 +101,9 @@ class GraspSystem(eqx.Module):
         self.arms = tuple(arms)
         if not self.arms:
             raise ModelError("A grasp needs at least one arm.")
-        self.body = body
-        self.gravity = self.arms[0].robot.gravity if gravity is None else jnp.asarray(gravity, float)
+        robot = self.arms[0].robot
+        self.body = jax.tree.map(lambda x: robot.convert(x, "body"), body)
+        self.gravity = robot.gravity if gravity is None else robot.convert(gravity, "gravity")
 
     @property
     def n_arms(self) -> int:
@@ -113,13 +118,13 @@ class GraspSystem(eqx.Module):
         return tuple(getattr(arm.robot, check)(x, name) for arm, x in zip(self.arms, values, strict=True))
 
 
-def check_pose(pose) -> Pose:
-    """(R, p) of the object."""
+def check_pose(system: GraspSystem, pose) -> Pose:
+    """(R, p) of the object, in the system's type."""
     try:
         R, p = pose
     except (TypeError, ValueError):
         raise ValueError("object_pose must be a pair (R, p) of a rotation (3, 3) and a position (3,).") from None
-    R, p = jnp.asarray(R), jnp.asarray(p)
+    R, p = (system.arms[0].robot.convert(x, "object_pose") for x in (R, p))
     if R.shape != (3, 3) or p.shape != (3,):
         raise ValueError(f"object_pose must be a rotation (3, 3) and a position (3,), got {R.shape} and {p.shape}.")
     return R, p
@@ -188,7 +193,7 @@ def grasp_state(
     velocity is taken, so give `object_velocity` then. A given `object_velocity` is taken as it is.
     """
     q, v = system.check("q", q, "check_q"), system.check("v", v, "check_v")
-    R, p = check_pose(object_pose)
+    R, p = check_pose(system, object_pose)
     rates = None if contact_rates is None else check_rates(system, contact_rates)
     tips = over_arms(system, moving_frame, q, v)
     jacobians = tuple(t.jacobian for t in tips)
@@ -207,14 +212,14 @@ def grasp_state(
             gram = jnp.einsum("lij,lik->jk", A, A)
             V = jnp.linalg.solve(gram, jnp.einsum("lij,li->j", A, velocity))
         else:
-            V = _six(object_velocity, "object_velocity")
+            V = _six(system, object_velocity, "object_velocity")
     else:
         if object_velocity is None:
             NA = held @ A
             gram = jnp.einsum("lij,lik->jk", NA, NA)
             V = pseudo_inverse(gram).solve(jnp.einsum("lij,li->j", NA, velocity))
         else:
-            V = _six(object_velocity, "object_velocity")
+            V = _six(system, object_velocity, "object_velocity")
         slip = jnp.einsum("lij,j->li", A, V) - velocity
         rates = tuple(components(H, s) for H, s in zip(axes, slip, strict=True))
         velocity = velocity + _along(axes, rates, velocity.dtype)
@@ -228,7 +233,7 @@ def check_rates(system: GraspSystem, rates: Sequence[Array]) -> tuple[Array, ...
         raise ValueError(f"contact_rates must hold one array per arm ({system.n_arms}), got {len(rates)}.")
     checked = []
     for number, (arm, rate) in enumerate(zip(system.arms, rates, strict=True)):
-        rate = jnp.asarray(rate, float)
+        rate = arm.robot.convert(rate, "contact_rates")
         if rate.shape != (arm.contact.freedom,):
             raise ValueError(
                 f"contact_rates[{number}] must have shape ({arm.contact.freedom},), the free axes of its "
@@ -243,8 +248,8 @@ def _along(axes: Sequence[Array], rates: Sequence[Array], dtype) -> Float[Array,
     return jnp.stack([w @ H if len(w) else jnp.zeros(6, dtype) for H, w in zip(axes, rates, strict=True)])
 
 
-def _six(x, name: str) -> Array:
-    x = jnp.asarray(x)
+def _six(system: GraspSystem, x, name: str) -> Array:
+    x = system.arms[0].robot.convert(x, name)
     if x.shape != (6,):
         raise ValueError(f"{name} must have shape (6,): angular, then linear, world axes; got {x.shape}.")
     return x
@@ -309,7 +314,7 @@ def object_inertia(body: RigidBody, R: Array) -> tuple[Array, Array]:
     spatial = rigid_inertia(R, body.mass, body.com, inertia).spatial().matrix()
     c = ops.matvec(R, body.com)
     zero = jnp.zeros((3, 3), spatial.dtype)
-    at_com = jnp.block([[R @ jnp.linalg.inv(inertia) @ R.T, zero], [zero, jnp.eye(3) / body.mass]])
+    at_com = jnp.block([[R @ jnp.linalg.inv(inertia) @ R.T, zero], [zero, jnp.eye(3, dtype=spatial.dtype) / body.mass]])
     to_origin = motion_shift(-c)
     return spatial, to_origin @ at_com @ to_origin.T
 
@@ -324,7 +329,7 @@ def grasp_problem(
     elif len(f_ext) != system.n_arms:
         raise ValueError(f"f_ext must hold one array (n_links, 6) or None per arm ({system.n_arms}), got {len(f_ext)}.")
     f_ext = tuple(arm.robot.check_f_ext(f) for arm, f in zip(system.arms, f_ext, strict=True))
-    R, _ = check_pose(object_pose)
+    R, _ = check_pose(system, object_pose)
     state = grasp_state(
         system, q, v, object_pose, contact_rates=contact_rates, object_velocity=object_velocity
     )

@@ -88,9 +88,9 @@ def dense(problem: GraspProblem) -> Solution:
     n, m = M.shape[0], J.shape[0]
     K = jnp.block(
         [
-            [jnp.eye(m) - N, N @ J, -N @ A],
-            [J.T @ N, M, jnp.zeros((n, 6))],
-            [-A.T @ N, jnp.zeros((6, n)), problem.inertia],
+            [jnp.eye(m, dtype=N.dtype) - N, N @ J, -N @ A],
+            [J.T @ N, M, jnp.zeros((n, 6), M.dtype)],
+            [-A.T @ N, jnp.zeros((6, n), M.dtype), problem.inertia],
         ]
     )
     first = problem.centripetal - problem.slip_bias - problem.state.tips.bias
@@ -107,12 +107,21 @@ def _split(problem: GraspProblem, a: Array) -> tuple[Array, ...]:
 
 
 def analytic(problem: GraspProblem) -> Solution:
-    """(b.9), which is (3.6) when the contacts are rigid, with Pi as the report writes it (b.9c)."""
+    """(b.9), which is (3.6) when the contacts are rigid, with Pi as the report writes it (b.9c).
+
+    The report inverts Omega. Arms of fewer than six degrees of freedom, or at a singularity, make it singular, also
+    along free directions, where nothing can be inverted away. Pi does not change if Omega is filled up along these,
+    Omega + s (I - N): what is still singular then no contact holds, and the pseudo-inverse leaves it out, so that
+    Pi = (N Omega N)^+ as for the other methods.
+    """
     inverses = over_arms(problem.system, lambda robot, frame, q: mass_matrix_inverse(robot, q), problem.q)
     M_inv, J, A = block_diagonal(inverses), block_diagonal(problem.jacobians), problem.A.reshape(-1, 6)
     H = block_diagonal(problem.state.axes)
     T = jnp.concatenate(_bias_free(problem))
     W = J @ M_inv @ J.T + A @ problem.compliance @ A.T
+    if H.shape[0]:
+        size = lax.stop_gradient(jnp.mean(jnp.diagonal(W)))
+        W = W + size * (jnp.eye(len(W), dtype=W.dtype) - block_diagonal(problem.state.held))
     W = pseudo_inverse(W)
     W_inv = jax.vmap(W.solve, in_axes=1, out_axes=1)(jnp.eye(len(A), dtype=A.dtype))
     Pi = W_inv

@@ -78,7 +78,7 @@ def loop_inverse_dynamics(
     n = rows.to_world.shape[0]
     f = jnp.zeros(len(rows.error), needed.dtype)
     if preferred is not None:
-        preferred = jnp.asarray(preferred)
+        preferred = robot.convert(preferred, "preferred")
         if preferred.shape != (n, 6):
             raise ValueError(f"preferred must have shape ({n}, 6), one wrench per loop; got {preferred.shape}.")
         f = f.at[: 6 * n].set(jnp.einsum("lji,lj->li", rows.to_world, preferred).reshape(-1))

@@ -1,29 +1,25 @@
-"""Forward dynamics of any tree with loops: cut every loop, let the tree go, pull the cuts together again.
+"""Trees with loops: the rows of their constraints, and how the tree answers to forces at its cuts.
 
-With J a + bias = 0 the condition on the cut points' relative accelerations (rows in a's axes, N applied):
-
-    a_f = M^-1 (tau - C),   Y = M^-1 J*,   Omega = J Y,   f = -Omega^+ (J a_f + bias),   a = a_f + Y f.
-
-This is the overview's application 3 (5.9-5.11) for any number of loops; Omega^+ is its Lambda_c. M^-1 is applied by the
-innovations factors of one forward dynamics: O(n) sweeps that carry one column per constraint row.
+J v = 0 says that the cut points have no relative velocity along held directions; Y = M^-1 J* are the accelerations
+that unit forces at the cuts give, Omega = J Y what the cuts feel of them. M^-1 is applied by the innovations factors of
+one forward dynamics: O(n) sweeps that carry one column per constraint row.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Float, Int, Shaped
+from jaxtyping import Array, Float, Shaped
 
 from jaxsoa.closed_chain.algebra import PseudoInverse, motion_shift, pseudo_inverse, turned
 from jaxsoa.closed_chain.constraints import Constraint, Coupling, Distance, Loop, Relative
 from jaxsoa.closed_chain.frames import MovingFrame, moving_frames
 from jaxsoa.dynamics.articulated import Factors
 from jaxsoa.dynamics.kinematics import shift_acceleration
-from jaxsoa.dynamics.mass import articulated
 from jaxsoa.dynamics.motion import differentiable_solve, solve_motion
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.spatial import ops
@@ -42,7 +38,7 @@ class LoopRows(NamedTuple):
 
 
 def check_loops(robot: Multibody, loops: Sequence[Constraint] | Constraint) -> tuple[Constraint, ...]:
-    """A tuple of constraints whose frames and joints exist (KeyError with close matches otherwise)."""
+    """A tuple of constraints, in the robot's type, whose frames and joints exist (KeyError with close matches)."""
     loops = (loops,) if isinstance(loops, Loop | Distance | Coupling) else tuple(loops)
     for loop in loops:
         if isinstance(loop, Coupling):
@@ -52,17 +48,31 @@ def check_loops(robot: Multibody, loops: Sequence[Constraint] | Constraint) -> t
             robot.topology.frame_number(loop.frame_b)
         else:
             raise TypeError(f"loops must hold Loop, Distance or Coupling, got {loop!r}.")
-    return loops
+    return jax.tree.map(lambda x: robot.convert(x, "loops"), loops)
 
 
-class _Between(NamedTuple):
+def check_prescribed(robot: Multibody, prescribed) -> Array | None:
+    """bool (nv,), or None for nothing."""
+    if prescribed is None:
+        return None
+    prescribed = jnp.asarray(prescribed)
+    if prescribed.shape != (robot.nv,) or prescribed.dtype != jnp.bool_:
+        raise ValueError(
+            f"prescribed must be bool of shape (nv,) = ({robot.nv},), got {prescribed.dtype} {prescribed.shape}."
+        )
+    return prescribed
+
+
+class Between(NamedTuple):
+    """Frame b seen from frame a, with what its relative rate nu depends on."""
+
     relative: Relative
-    jacobian: Array  # of nu, a's axes
-    bias: Array  # nu' at zero joint acceleration
+    jacobian: Any  # of nu, a's axes; None where the frames have none
+    bias: Array  # nu' at zero joint acceleration, or at the accelerations the frames were given
     to_world: Array
 
 
-def _between(a: MovingFrame, b: MovingFrame) -> _Between:
+def between(a: MovingFrame, b: MovingFrame) -> Between:
     """b seen from a: p_b = p_a + R_a s, w_b = w_a + R_a nu_w, differentiated twice with a's axes turning."""
     d, w = b.position - a.position, a.velocity[:3]
     shift, turn = motion_shift(d), turned(a.rotation)
@@ -70,14 +80,20 @@ def _between(a: MovingFrame, b: MovingFrame) -> _Between:
     carried = shift_acceleration(a.bias, w, d)
     turning = jnp.concatenate([ops.cross(w, rate[:3]), 2 * ops.cross(w, rate[3:])])
     relative = Relative(a.rotation.T @ b.rotation, ops.matvec_t(a.rotation, d), turn.T @ rate)
-    return _Between(relative, turn.T @ (b.jacobian - shift @ a.jacobian), turn.T @ (b.bias - carried - turning), turn)
+    jacobian = None if b.jacobian is None else turn.T @ (b.jacobian - shift @ a.jacobian)
+    return Between(relative, jacobian, turn.T @ (b.bias - carried - turning), turn)
 
 
-def _betweens(robot: Multibody, loops: tuple[Constraint, ...], q: Array, v: Array) -> list[_Between]:
+def cuts_of(loops: Sequence[Constraint]) -> tuple[list[Loop | Distance], list[str]]:
+    """The constraints between frames, and the names of the frames."""
     cuts = [loop for loop in loops if not isinstance(loop, Coupling)]
-    names = [name for loop in cuts for name in (loop.frame_a, loop.frame_b)]
+    return cuts, [name for loop in cuts for name in (loop.frame_a, loop.frame_b)]
+
+
+def _betweens(robot: Multibody, loops: tuple[Constraint, ...], q: Array, v: Array) -> list[Between]:
+    cuts, names = cuts_of(loops)
     frames = moving_frames(robot, q, v, names) if cuts else {}
-    return [_between(frames[c.frame_a].at_point(c.point_a), frames[c.frame_b].at_point(c.point_b)) for c in cuts]
+    return [between(frames[c.frame_a].at_point(c.point_a), frames[c.frame_b].at_point(c.point_b)) for c in cuts]
 
 
 def loop_rows(robot: Multibody, loops: Sequence[Constraint], q: Array, v: Array) -> LoopRows:
@@ -85,12 +101,12 @@ def loop_rows(robot: Multibody, loops: Sequence[Constraint], q: Array, v: Array)
     loops = check_loops(robot, loops)
     cuts = [loop for loop in loops if not isinstance(loop, Coupling)]
     jacobians, biases, errors, turns = [jnp.zeros((0, robot.nv), v.dtype)], [], [], []
-    for loop, between in zip(cuts, _betweens(robot, loops, q, v), strict=True):
-        N, bias = loop.selection(between.relative)
-        jacobians.append(N @ between.jacobian)
-        biases.append(N @ between.bias + bias)
-        errors.append(loop.error(between.relative))
-        turns.append(between.to_world @ N)
+    for loop, b_from_a in zip(cuts, _betweens(robot, loops, q, v), strict=True):
+        N, bias = loop.selection(b_from_a.relative)
+        jacobians.append(N @ b_from_a.jacobian)
+        biases.append(N @ b_from_a.bias + bias)
+        errors.append(loop.error(b_from_a.relative))
+        turns.append(b_from_a.to_world @ N)
     for loop in loops:
         if not isinstance(loop, Coupling):
             continue
@@ -112,7 +128,7 @@ def relative_poses(robot: Multibody, q: Shaped[Array, " nq"], loops: Sequence[Co
     """Frame b seen from frame a at q, for every loop that is not a coupling."""
     loops = check_loops(robot, loops)
     q = robot.check_q(q)
-    return [between.relative for between in _betweens(robot, loops, q, jnp.zeros(robot.nv, q.dtype))]
+    return [b_from_a.relative for b_from_a in _betweens(robot, loops, q, jnp.zeros(robot.nv, q.dtype))]
 
 
 def loop_rows_at_rest(robot: Multibody, loops: Sequence[Constraint], q: Array) -> LoopRows:
@@ -144,59 +160,30 @@ class Cut(NamedTuple):
     compliance: PseudoInverse
 
 
-def cut(robot: Multibody, q: Array, factors: Factors, jacobian: Array, rtol: float | None = None) -> Cut:
-    """Operational-space compliance of the cut points by two sweeps per column with factors at hand."""
+def cut(
+    robot: Multibody,
+    q: Array,
+    factors: Factors,
+    jacobian: Array,
+    rtol: float | None = None,
+    prescribed: Array | None = None,
+) -> Cut:
+    """Operational-space compliance of the cut points by two sweeps per column with factors at hand.
+
+    With `prescribed` only the free degrees of freedom answer: M^-1 is the inverse of their block.
+    """
     factors = lax.stop_gradient(factors)
-    columns = jax.vmap(lambda row: differentiable_solve(robot, q, factors, row), out_axes=1)(jacobian)
+    columns = jax.vmap(lambda row: differentiable_solve(robot, q, factors, row, prescribed), out_axes=1)(jacobian)
     return Cut(columns, pseudo_inverse(jacobian @ columns, rtol))
 
 
-def cut_at_rest(robot: Multibody, q: Array, jacobian: Array, rtol: float | None = None) -> Cut:
+def cut_at_rest(
+    robot: Multibody, q: Array, jacobian: Array, rtol: float | None = None, prescribed: Array | None = None
+) -> Cut:
     """`cut` where no forward dynamics has left its factors."""
-    return cut(robot, q, articulated(robot, q)[1].factors, jacobian, rtol)
-
-
-class LoopAcceleration(NamedTuple):
-    """How a tree with loops moves."""
-
-    a: Float[Array, " nv"]
-    forces: Float[Array, "loops 6"]  # (moment, force) on frame b at its origin, world axes; frame a feels the opposite
-    torques: Float[Array, " couplings"]  # on each coupled joint; its target feels -ratio times as much
-    rank: Int[Array, ""]  # independent constraints at this configuration
-
-
-def loop_forward_dynamics(
-    robot: Multibody,
-    loops: Sequence[Constraint],
-    q: Shaped[Array, " nq"],
-    v: Shaped[Array, " nv"],
-    tau: Shaped[Array, " nv"],
-    f_ext: Shaped[Array, "n 6"] | None = None,
-    *,
-    stabilization: tuple[float, float] | None = None,
-    rtol: float | None = None,
-) -> LoopAcceleration:
-    """Accelerations and constraint forces of a tree whose loops are closed by `loops` (Loop, Distance, Coupling).
-
-    Exact at the level of accelerations: (q, v) should satisfy the loops, and the pose found is held. With
-    `stabilization` = (damping, frequency) in 1/s Baumgarte's term pulls errors back instead:
-    J a + bias = -2 damping J v - frequency^2 error. Redundant or singular constraints give the least forces in the norm
-    of the stacked rows; `rank` counts the independent ones (eigenvalues of the compliance above `rtol` of the largest).
-    """
-    loops = check_loops(robot, loops)
-    q, v, tau, f_ext = robot.check_q(q), robot.check_v(v), robot.check_v(tau, "tau"), robot.check_f_ext(f_ext)
-    free, _, factors = solve_motion(robot, q, v, tau, tau, f_ext, None)
-    if not loops:
-        return LoopAcceleration(free, jnp.zeros((0, 6)), jnp.zeros(0), jnp.zeros((), int))
-    rows = loop_rows(robot, loops, q, v)
-    apart = rows.jacobian @ free + rows.bias
-    if stabilization is not None:
-        damping, frequency = stabilization
-        apart = apart + 2 * damping * (rows.jacobian @ v) + frequency**2 * rows.error
-    response = cut(robot, q, factors, rows.jacobian, rtol)
-    f = -response.compliance.solve(apart)
-    forces, torques = split_forces(rows, f)
-    return LoopAcceleration(free + response.columns @ f, forces, torques, response.compliance.rank)
+    still = jnp.zeros(robot.nv, q.dtype)
+    fixed = lax.stop_gradient((robot, q))
+    return cut(robot, q, solve_motion(*fixed, still, still, still, None, prescribed)[2], jacobian, rtol, prescribed)
 
 
 def split_forces(rows: LoopRows, f: Array) -> tuple[Array, Array]:

@@ -47,8 +47,8 @@ def friction_report(
 
     A contact without a normal is two-sided; one without a coefficient is checked only for what it states.
     """
-    R, _ = check_pose(object_pose)
-    forces = jnp.asarray(contact_forces)
+    R, _ = check_pose(system, object_pose)
+    forces = system.arms[0].robot.convert(contact_forces, "contact_forces")
     if forces.shape != (system.n_arms, 6):
         raise ValueError(f"contact_forces must have shape ({system.n_arms}, 6), got {forces.shape}.")
     infinite = jnp.asarray(jnp.inf, forces.dtype)

@@ -12,16 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import jax.numpy as jnp
-from jax import lax
 from jaxtyping import Array, Float, Shaped
 
 from jaxsoa.closed_chain.algebra import motion_shift
 from jaxsoa.closed_chain.close import hold
 from jaxsoa.closed_chain.constraints import Constraint
 from jaxsoa.closed_chain.grasp import GraspSystem, Pose, check_pose
-from jaxsoa.closed_chain.loops import check_loops, cut_at_rest, loop_rows_at_rest
+from jaxsoa.closed_chain.loops import check_loops, check_prescribed, cut_at_rest, loop_rows_at_rest
 from jaxsoa.dynamics.kinematics import frame_pose
+from jaxsoa.mesh_axes import scan
 from jaxsoa.model.multibody import Multibody
 
 
@@ -32,17 +31,21 @@ def project_position(
     *,
     iterations: int = 2,
     rtol: float | None = None,
+    prescribed: Shaped[Array, " nv"] | None = None,
 ) -> Float[Array, " nq"]:
-    """The configuration that satisfies the loops, next to q. `iterations` Newton steps: two for a drift of 1e-4."""
-    loops = check_loops(robot, loops)
+    """The configuration that satisfies the loops, next to q. `iterations` Newton steps: two for a drift of 1e-4.
+
+    Joints whose motion is `prescribed` (bool (nv,)) stay where they are.
+    """
+    loops, prescribed = check_loops(robot, loops), check_prescribed(robot, prescribed)
     q = robot.check_q(q)
 
     def newton(q, _):
         rows = loop_rows_at_rest(robot, loops, q)
-        response = cut_at_rest(robot, q, rows.jacobian, rtol)
+        response = cut_at_rest(robot, q, rows.jacobian, rtol, prescribed)
         return robot.integrate(q, -response.columns @ response.compliance.solve(rows.error)), None
 
-    return lax.scan(newton, q, None, length=iterations)[0]
+    return scan(newton, q, None, length=iterations)[0]
 
 
 def project_velocity(
@@ -52,12 +55,13 @@ def project_velocity(
     v: Shaped[Array, " nv"],
     *,
     rtol: float | None = None,
+    prescribed: Shaped[Array, " nv"] | None = None,
 ) -> Float[Array, " nv"]:
-    """The velocity that the loops allow next to v, as an inelastic impact would leave it."""
-    loops = check_loops(robot, loops)
+    """The velocity that the loops allow next to v, as an inelastic impact leaves it; prescribed joints keep theirs."""
+    loops, prescribed = check_loops(robot, loops), check_prescribed(robot, prescribed)
     q, v = robot.check_q(q), robot.check_v(v)
     J = loop_rows_at_rest(robot, loops, q).jacobian
-    response = cut_at_rest(robot, q, J, rtol)
+    response = cut_at_rest(robot, q, J, rtol, prescribed)
     return v - response.columns @ response.compliance.solve(J @ v)
 
 
@@ -69,10 +73,11 @@ def project(
     *,
     iterations: int = 2,
     rtol: float | None = None,
+    prescribed: Shaped[Array, " nv"] | None = None,
 ) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
     """(q, v) on the constraints: what a simulation calls after a step."""
-    q = project_position(robot, loops, q, iterations=iterations, rtol=rtol)
-    return q, project_velocity(robot, loops, q, v, rtol=rtol)
+    q = project_position(robot, loops, q, iterations=iterations, rtol=rtol, prescribed=prescribed)
+    return q, project_velocity(robot, loops, q, v, rtol=rtol, prescribed=prescribed)
 
 
 def project_grasp(
@@ -91,7 +96,7 @@ def project_grasp(
     simulation), met up to what the contact leaves free.
     """
     q, v = system.check("q", q, "check_q"), system.check("v", v, "check_v")
-    pose = check_pose(object_pose)
+    pose = check_pose(system, object_pose)
     positions, velocities = [], []
     for arm, qi, vi, target in zip(system.arms, q, v, rotations, strict=True):
         robot = arm.robot
@@ -101,10 +106,10 @@ def project_grasp(
             response = cut_at_rest(arm.robot, q, at.jacobian)
             return arm.robot.integrate(q, -response.columns @ response.compliance.solve(at.error)), None
 
-        qi = lax.scan(newton, qi, None, length=iterations)[0]
+        qi = scan(newton, qi, None, length=iterations)[0]
         at = hold(arm, qi, vi, pose, target)
         response = cut_at_rest(robot, qi, at.jacobian)
-        of_object = motion_shift(at.frame.position - pose[1]) @ jnp.asarray(object_velocity)
+        of_object = motion_shift(at.frame.position - pose[1]) @ robot.convert(object_velocity, "object_velocity")
         slip = at.jacobian @ vi - at.held @ of_object
         positions.append(qi)
         velocities.append(vi - response.columns @ response.compliance.solve(slip))
@@ -113,6 +118,6 @@ def project_grasp(
 
 def grasp_rotations(system: GraspSystem, q: Sequence[Array], object_pose: Pose) -> tuple[Array, ...]:
     """Orientation of each arm's frame in the object's axes, as found at (q, object_pose)."""
-    R, _ = check_pose(object_pose)
+    R, _ = check_pose(system, object_pose)
     q = system.check("q", q, "check_q")
     return tuple(R.T @ frame_pose(arm.robot, x, arm.frame)[0] for arm, x in zip(system.arms, q, strict=True))

@@ -213,8 +213,13 @@ def solve_in_components(
     robot: Multibody, axes: tuple, offset: tuple, gain: tuple, pivot_inverse: Array, x: Array
 ) -> Array:
     """The same in components, for whatever trails (a batch, columns): axes and gains per degree, offset per link."""
-    g_w, g_v = gain
     offset = tuple(on_first(robot, component) for component in offset)
+    return solve_over_dofs(robot, axes, offset, gain, pivot_inverse, x)
+
+
+def solve_over_dofs(robot: Multibody, axes: tuple, offset: tuple, gain: tuple, pivot_inverse: Array, x: Array) -> Array:
+    """The same with the offset per degree of freedom, as `DofTree` has it."""
+    g_w, g_v = gain
 
     def inward(z, inputs):
         z_w, z_v = z

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Shaped
 
-from jaxsoa.batching import either_way, floating_type, linear_zeros
+from jaxsoa.batching import either_way, linear_zeros
 from jaxsoa.dynamics.kinematics import (
     accelerations,
     base_vector,
@@ -22,8 +22,9 @@ from jaxsoa.dynamics.kinematics import (
     moving_kinematics,
 )
 from jaxsoa.dynamics.newton_euler import dissipation as dissipation, inter_body_forces, moving_bodies, torque_of
-from jaxsoa.dynamics.tangents import Varying, is_zero, perturbed_torque
+from jaxsoa.dynamics.tangents import Varying, perturbed_torque
 from jaxsoa.indexing import take_rows
+from jaxsoa.kernels import is_zero, ruled
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.spatial import ops
 from jaxsoa.spatial.inertia import RigidInertia
@@ -73,20 +74,10 @@ def _torque(robot: Multibody, q: Array, v: Array, a: Array, f_ext: Array | None,
     return torque_of(robot, moving_bodies(robot, q, v, split), v, a, f_ext, split)
 
 
-def _torque_shape(robot: Multibody, *state) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct((robot.nv,), floating_type(robot, *state))
+_torque_either_way = either_way(_torque)
 
 
-_torque_either_way = either_way(_torque, results=_torque_shape)
-
-
-@jax.custom_jvp
-def inverse_dynamics_raw(robot: Multibody, q: Array, v: Array, a: Array, f_ext: Array | None) -> Array:
-    """`inverse_dynamics` of checked arguments."""
-    return _torque_either_way(robot, q, v, a, f_ext)
-
-
-def _inverse_dynamics_jvp(primals, tangents):
+def _inverse_dynamics_rule(primals, tangents):
     robot, q, v, a, f_ext = primals
     d_robot, d_q, d_v, d_a, d_f_ext = tangents
     tau = inverse_dynamics_raw(robot, q, v, a, f_ext)
@@ -98,7 +89,10 @@ def _inverse_dynamics_jvp(primals, tangents):
     return tau, perturbed_torque(varying, a.astype(tau.dtype), d_a.astype(tau.dtype))
 
 
-inverse_dynamics_raw.defjvp(_inverse_dynamics_jvp, symbolic_zeros=True)
+@ruled(_inverse_dynamics_rule)
+def inverse_dynamics_raw(robot: Multibody, q: Array, v: Array, a: Array, f_ext: Array | None) -> Array:
+    """`inverse_dynamics` of checked arguments."""
+    return _torque_either_way(robot, q, v, a, f_ext)
 
 
 def inverse_dynamics(

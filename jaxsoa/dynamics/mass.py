@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Shaped
 
-from jaxsoa.batching import either_way, floating_type, staged, stored
+from jaxsoa.batching import either_way, staged, stored
 from jaxsoa.dynamics.articulated import (
     ArticulatedBody,
     Factors,
@@ -36,6 +36,7 @@ from jaxsoa.dynamics.kinematics import (
 )
 from jaxsoa.dynamics.motion import differentiable_solve, mass_times as _mass_times
 from jaxsoa.indexing import take_rows
+from jaxsoa.kernels import by_jax, ruled
 from jaxsoa.model.multibody import Multibody, as_float
 from jaxsoa.spatial import ops
 from jaxsoa.spatial.inertia import RigidInertia
@@ -80,22 +81,13 @@ def _composite_mass_matrix(robot: Multibody, q: Array, split: bool) -> Array:
     return jnp.where(support, lower, upper) + jnp.where(diagonal, robot.armature[:, None], 0)
 
 
-def _mass_shape(robot: Multibody, q: Array) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct((robot.nv, robot.nv), floating_type(robot, q))
+_mass_either_way = either_way(_composite_mass_matrix, dense=True)
 
 
-_mass_either_way = either_way(_composite_mass_matrix, dense=True, results=_mass_shape)
-
-
-@jax.custom_jvp
+@ruled(by_jax(partial(_composite_mass_matrix, split=False)))
 def dense_mass_matrix(robot: Multibody, q: Array) -> Float[Array, "nv nv"]:
     """`mass_matrix` of checked arguments."""
     return _mass_either_way(robot, q)
-
-
-@dense_mass_matrix.defjvp
-def _dense_mass_matrix_jvp(primals, tangents):
-    return jax.jvp(partial(_composite_mass_matrix, split=False), primals, tangents)
 
 
 def mass_matrix(robot: Multibody, q: Shaped[Array, " nq"]) -> Float[Array, "nv nv"]:

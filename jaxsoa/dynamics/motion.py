@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array
 
-from jaxsoa.batching import either_way, floating_type, linear_zeros
+from jaxsoa.batching import either_way, linear_zeros
 from jaxsoa.dynamics.articulated import (
     DofTree,
     Factors,
@@ -28,7 +28,7 @@ from jaxsoa.dynamics.articulated import (
     on_first,
     on_last,
     riccati_step,
-    solve_in_components,
+    solve_over_dofs,
     solve_with_factors,
     updated,
 )
@@ -36,7 +36,8 @@ from jaxsoa.dynamics.floating_base import Drive, eliminate, halves, inertia_matr
 from jaxsoa.dynamics.inverse import accelerations, newton_euler, project, sum_outboard
 from jaxsoa.dynamics.kinematics import base_vector, joint_rates, kinematics, link_inertias, spatial_rows
 from jaxsoa.dynamics.newton_euler import Bodies, bias_force, bodies_on, dissipation, moving_bodies
-from jaxsoa.dynamics.tangents import Varying, is_zero, perturbed_motion
+from jaxsoa.dynamics.tangents import Varying, perturbed_motion
+from jaxsoa.kernels import is_zero, ruled
 from jaxsoa.model.floating import trunk_and_limbs
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.spatial import ops
@@ -165,27 +166,10 @@ def _sweeps(robot: Multibody, q, v, a, tau, f_ext, prescribed, split: bool) -> t
     return acceleration, jnp.where(prescribed, needed, tau), factors
 
 
-def _results(robot: Multibody, q, v, a, tau, f_ext, prescribed) -> tuple:
-    """Shapes of what `_sweeps` finds."""
-    dtype = floating_type(robot, q, v, a, tau, f_ext)
-
-    def shape(*sizes: int) -> Any:
-        return jax.ShapeDtypeStruct(sizes, dtype)
-
-    nv = robot.nv
-    return shape(nv), shape(nv), Factors(DofTree(shape(nv, 6), shape(nv, 3)), shape(nv, 6), shape(nv))
+_sweeps_either_way = either_way(_sweeps)
 
 
-_sweeps_either_way = either_way(_sweeps, results=_results)
-
-
-@jax.custom_jvp
-def solve_motion(robot: Multibody, q, v, a, tau, f_ext, prescribed) -> tuple[Array, Array, Factors]:
-    """(accelerations, torques, factors), complete: given where given, found where not. `prescribed` may be None."""
-    return _sweeps_either_way(robot, q, v, a, tau, f_ext, prescribed)
-
-
-def _solve_motion_jvp(primals, tangents):
+def _solve_motion_rule(primals, tangents):
     robot, q, v, a, tau, f_ext, prescribed = primals
     outputs = solve_motion(robot, q, v, a, tau, f_ext, prescribed)
     acceleration, _, factors = outputs
@@ -216,7 +200,10 @@ def _solve_motion_jvp(primals, tangents):
     return outputs, jax.tree.map(lambda d, x: d.astype(x.dtype), d_outputs, outputs)
 
 
-solve_motion.defjvp(_solve_motion_jvp, symbolic_zeros=True)
+@ruled(_solve_motion_rule)
+def solve_motion(robot: Multibody, q, v, a, tau, f_ext, prescribed) -> tuple[Array, Array, Factors]:
+    """(accelerations, torques, factors), complete: given where given, found where not. `prescribed` may be None."""
+    return _sweeps_either_way(robot, q, v, a, tau, f_ext, prescribed)
 
 
 def mass_times(robot: Multibody, q: Array, x: Array) -> Array:
@@ -233,7 +220,7 @@ def _solve(robot: Multibody, factors: Factors, x: Array, split: bool) -> Array:
         return solve_with_factors(robot, factors, x)
     axes, offset = factors.tree
     axes, gain = ops.split_spatial(axes), ops.split_spatial(factors.gain)
-    return solve_in_components(robot, axes, ops.split_vector(offset), gain, factors.pivot_inverse, x)
+    return solve_over_dofs(robot, axes, ops.split_vector(offset), gain, factors.pivot_inverse, x)
 
 
 _apply_factors = either_way(_solve, linear=True)

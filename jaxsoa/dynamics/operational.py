@@ -127,7 +127,7 @@ def tip_force_accelerations(
     -(I - H psi K)* D^-1 H psi B f: the correction to free accelerations (overview, application 1, eq. 5.3).
     """
     kin, body = articulated(robot, robot.check_q(q))
-    force = jnp.asarray(force)
+    force = robot.convert(force, "force")
     if force.shape != (6,):
         raise ValueError(f"force must have shape (6,): moment, then force; got {force.shape}.")
     topology, tree = robot.topology, body.tree

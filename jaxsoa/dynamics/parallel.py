@@ -1,15 +1,22 @@
 """Dynamics in O(log N) depth: the articulated-body recursion is a Kalman filter, and Kalman filters run in parallel.
 
 JPL 86-48 (section 9) reads forward dynamics as estimation: spatial forces are the state, phi the transition, M(k) the
-process covariance, torques exact measurements (armature their noise). A stretch of the filter is then an element
-(A, b, C, eta, J): given the state before it, the state after it has mean A x + b and covariance C, and its
-measurements inform about x as eta, J. Elements combine associatively (Sarkka & Garcia-Fernandez, Temporal
-parallelization of Bayesian smoothers, 2021), so `lax.associative_scan` does in log N steps what the sweep does in N.
-The outward recursions are affine maps, which compose.
+process covariance, torques exact measurements (armature their noise). A stretch of the filter is then an element that
+relates forces x and motions lambda at its two ends, and elements combine associatively, so `lax.associative_scan` does
+in log N steps what the sweep does in N. The outward recursions are affine maps, which compose. Serial
+`forward_dynamics` is the oracle.
 
-Here a joint is one block of up to six measurements, and a stretch is described by itself, so a link without inertia
-would make its joint's measurements infinitely informative. Such joints are lent an armature, which conjugate gradients
-take back. Serial `forward_dynamics` is the oracle.
+An element is written in waves, p = x - Z lambda running inward and r = x + Z lambda running outward:
+
+    p_out = A p_in + C r_out + b,      r_in = J p_in + A* r_out + e
+
+(Redheffer, On a certain linear fractional transformation, 1960). The usual form of parallel filters (Sarkka &
+Garcia-Fernandez, Temporal parallelization of Bayesian smoothers, 2021) has x_in and lambda_out for inputs, which
+asks of every stretch that it can take any force: a link without inertia of its own cannot, its joint's measurement is
+infinitely informative, and a link with little loses all digits. Waves can always be sent. Inertia dissipates like a
+resistor, x_out . lambda_out - x_in . lambda_in = lambda* M lambda >= 0, so an element never gives back more than it
+got, and elements meet in a singular way only if something inside can move without inertia and without moving the ends,
+that is, if the robot's mass matrix is singular. Z is any positive matrix, the same for both neighbours.
 """
 
 from __future__ import annotations
@@ -20,7 +27,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
+from jax import lax
 from jaxtyping import Array, Float
 
 from jaxsoa.dynamics.inverse import base_acceleration, bias_forces, dissipation, newton_euler, project
@@ -144,75 +151,105 @@ def inverse_dynamics_parallel(robot: Multibody, q: Array, v: Array, a: Array, f_
 
 
 class _Stretch(NamedTuple):
-    """A stretch of the filter."""
+    """A stretch of the filter, in waves."""
 
     A: Array
     b: Array
     C: Array
-    eta: Array
+    e: Array
     J: Array
 
 
 def _combine(outer: _Stretch, inner: _Stretch) -> _Stretch:
-    """`outer` is filtered first (it lies toward the tip)."""
+    """Redheffer's star product; `outer` is filtered first (it lies toward the tip).
+
+    Between the two p = A_i p_in + C_i r + b_i and r = J_j p + A_j* r_out + e_j.
+    """
     i, j = outer, inner
-    eye = jnp.eye(6, dtype=i.C.dtype)
-    right = jnp.concatenate([i.A, i.C, (i.b + _mv(i.C, j.eta))[..., None]], axis=-1)
-    X = jnp.linalg.solve(eye + i.C @ j.J, right)
+    right = jnp.concatenate([i.A, i.C @ _t(j.A), (i.b + _mv(i.C, j.e))[..., None]], axis=-1)
+    X = jnp.linalg.solve(_eye(i.C) - i.C @ j.J, right)
     XA, XC, Xb = X[..., :6], X[..., 6:12], X[..., 12]
     return _Stretch(
         j.A @ XA,
-        _mv(j.A, Xb) + j.b,
-        _symmetric(j.A @ XC @ _t(j.A) + j.C),
-        _mv(_t(XA), j.eta - _mv(j.J, i.b)) + i.eta,
-        _symmetric(_t(XA) @ j.J @ i.A + i.J),
+        j.b + _mv(j.A, Xb),
+        _symmetric(j.C + j.A @ XC),
+        i.e + _mv(_t(i.A), j.e + _mv(j.J, Xb)),
+        _symmetric(i.J + _t(i.A) @ j.J @ XA),
     )
+
+
+def _eye(like: Array) -> Array:
+    return jnp.eye(like.shape[-1], dtype=like.dtype)
 
 
 def _symmetric(m: Array) -> Array:
     return (m + _t(m)) / 2
 
 
+OTHERS = 0.1
+"""How much of the mean inertia of all links is in the wave impedance at a link, beside the link's own."""
+
+
+def _impedance_roots(M: Array, offset: Array) -> Float[Array, "n 6"]:
+    """Square roots of Z, a diagonal matrix at each joint: about the size of the inertia there, never zero.
+
+    The answer does not depend on Z, its rounding does; so no derivative goes through it.
+    """
+    diagonal = jnp.diagonal(M, axis1=-2, axis2=-1)
+    turning, mass = jnp.mean(diagonal[:, :3], axis=1), jnp.mean(diagonal[:, 3:], axis=1)
+    mean_mass = jnp.mean(mass)
+    mean_mass = jnp.where(mean_mass > 0, mean_mass, 1)
+    # Of point masses that only slide, the lever arms; failing these too, a unit of length.
+    mean_turning = jnp.mean(turning)
+    levers = mean_mass * jnp.mean(jnp.sum(offset**2, axis=1))
+    mean_turning = jnp.where(mean_turning > 0, mean_turning, jnp.where(levers > 0, levers, mean_mass))
+    angular, linear = turning + OTHERS * mean_turning, mass + OTHERS * mean_mass
+    return lax.stop_gradient(jnp.sqrt(jnp.concatenate([jnp.stack([x] * 3, axis=1) for x in (angular, linear)], axis=1)))
+
+
+def _link_element(Q: Array, u: Array, H: Array, y: Array, noise: Array, F: Array, is_tip: np.ndarray) -> _Stretch:
+    """Elements of single links, forces and motions in units of the impedance.
+
+    Q is the link's inertia (with what hangs on it aside), u its bias force, F the way in of the force x_in from the
+    next link out. With lambda = lambda_out + H* theta the link's motion, the force x_out = Q lambda + u + F x_in does
+    work on the joint, H x_out + noise theta = y. Waves x_in = p_in + F* lambda add F F* to the inertia, which is then
+    positive, and x_out = r - lambda_out makes its inverse (N + 1)^-1:
+
+        N = Q + F F*,   R = (N + 1)^-1,   (H N R H* + noise) theta = y - H N R r - H R w,   w = u + F p_in
+        lambda_out = R (r - w) - N R H* theta,   lambda = R (r - w) + R H* theta
+    """
+    N = Q + F @ _t(F)
+    R = _symmetric(jnp.linalg.inv(N + _eye(N)))
+    NR = _symmetric(N @ R)
+    HNR, HR = H @ NR, H @ R
+    gain = _inverse(HNR @ _t(H), noise)
+    theta = gain @ jnp.concatenate([HNR, HR, -y[..., None]], axis=-1)  # of (r, w, 1), with the opposite sign
+    end = _t(HNR) @ theta + jnp.concatenate([R, -R, jnp.zeros_like(u)[..., None]], axis=-1)  # lambda_out
+    link = -_t(HR) @ theta[..., 6:] + jnp.concatenate([-R, jnp.zeros_like(u)[..., None]], axis=-1)  # lambda, of (w, 1)
+    inner = ~is_tip  # nothing comes to a tip from outside, and nothing goes there
+    return _Stretch(
+        jnp.where(inner[:, None, None], -2 * end[..., 6:12] @ F, 0),
+        -2 * (end[..., 12] + _mv(end[..., 6:12], u)),
+        _symmetric(_eye(N) - 2 * end[..., :6]),
+        jnp.where(inner[:, None], 2 * _mv(_t(F), link[..., 6] + _mv(link[..., :6], u)), 0),
+        jnp.where(inner[:, None, None], _symmetric(_eye(N) + 2 * _t(F) @ link[..., :6] @ F), 0),
+    )
+
+
+def _inertia_behind(stretch: _Stretch, root: Array) -> tuple[Array, Array]:
+    """What a stretch that ends in a tip is for the link it hangs on: x = P lambda + z, from (1 - C) x = (1 + C) lambda
+    + b."""
+    right = jnp.concatenate([_eye(stretch.C) + stretch.C, stretch.b[..., None]], axis=-1)
+    solved = jnp.linalg.solve(_eye(stretch.C) - stretch.C, right)
+    P = root[..., :, None] * _symmetric(solved[..., :6]) * root[..., None, :]
+    return P, root * solved[..., 6]
+
+
 def forward_dynamics_parallel(robot: Multibody, q: Array, v: Array, tau: Array, f_ext: Array | None) -> Array:
-    """Accelerations in O(log N) depth; same arguments and answer as the serial sweeps."""
-    weak = _joints_without_inertia(robot)
-    if not weak.any():
-        return _filter_and_smooth(robot, q, v, tau, f_ext)
-    # Each lent armature is a change of rank one, so as many steps as there are, and one, solve exactly.
-    size = jnp.mean(robot.mass) * (jnp.mean(jnp.sum(robot.joint_position**2, axis=1)) + jnp.mean(robot.com**2))
-    lender = robot.replace(armature=jnp.where(weak, size, robot.armature))
-    still = robot.frictionless().replace(gravity=jnp.zeros(3), armature=robot.armature)
-    lending = still.replace(armature=lender.armature)
-    zero = jnp.zeros_like(v)
-    a = _filter_and_smooth(lender, q, v, tau, f_ext)
-    residual = tau - inverse_dynamics_parallel(robot, q, v, a, f_ext)
+    """Accelerations in O(log N) depth; same arguments and answer as the serial sweeps.
 
-    def solve(r):
-        return _filter_and_smooth(lending, q, zero, r, None)
-
-    def improve(_, state):
-        a, r, z, direction, rz = state
-        product = inverse_dynamics_parallel(still, q, zero, direction, None)
-        step = _ratio(rz, direction @ product)
-        a, r = a + step * direction, r - step * product
-        z = solve(r)
-        new = r @ z
-        return a, r, z, z + _ratio(new, rz) * direction, new
-
-    z = solve(residual)
-    steps = min(int(weak.sum()) + 1, MOST_STEPS)
-    return jax.lax.fori_loop(0, steps, improve, (a, residual, z, z, residual @ z))[0]
-
-
-MOST_STEPS = 20
-"""Steps of conjugate gradients for robots with massless links."""
-
-
-def _ratio(x: Array, y: Array) -> Array:
-    return jnp.where(y > 0, x / jnp.where(y > 0, y, 1), 0)
-
-
-def _filter_and_smooth(robot: Multibody, q: Array, v: Array, tau: Array, f_ext: Array | None) -> Array:
+    Links without mass or inertia of their own are no exception, as long as the mass matrix can be inverted.
+    """
     topology = robot.topology
     plan = path_plan(topology.parents)
     kin, vel = parallel_kinematics(robot, q, v)
@@ -235,34 +272,28 @@ def _filter_and_smooth(robot: Multibody, q: Array, v: Array, tau: Array, f_ext: 
     heavy = _next_on_path(plan, topology.n_links)
     to_parent = _phi(kin.offset)
     F = jnp.where((heavy >= 0)[:, None, None], to_parent[heavy], 0)
+    root = _impedance_roots(M, kin.offset)
 
     def element(x, received, is_tip):
-        M, u, H, y, noise, F, _ = x
+        M, u, H, y, noise, F, root, next_root, _ = x
         P_side, z_side = received
-        Q, u = M + P_side, u + z_side
-        QH = Q @ _t(H)
-        S_inverse = _inverse(H @ QH, noise)
-        K = QH @ S_inverse
-        rest = y - _mv(H, u)
-        HF = H @ F
-        keep = jnp.eye(6, dtype=Q.dtype) - K @ H
-        FHS = _t(HF) @ S_inverse
-        # Tips have F = 0, so A, eta and J vanish and nothing before them counts.
-        return _Stretch(keep @ F, u + _mv(K, rest), keep @ Q, _mv(FHS, rest), FHS @ HF)
+        Q = (M + P_side) / (root[:, :, None] * root[:, None, :])
+        F = F * next_root[:, None, :] / root[:, :, None]
+        return _link_element(Q, (u + z_side) / root, H * root[:, None, :], y, noise, F, is_tip)
 
     def message(x, result):
-        to_parent = x[-1]
-        return to_parent @ result.C @ _t(to_parent), _mv(to_parent, result.b)
+        root, _, to_parent = x[-3:]
+        P, z = _inertia_behind(result, root)
+        return to_parent @ P @ _t(to_parent), _mv(to_parent, z)
 
     zero = (jnp.zeros((6, 6), M.dtype), jnp.zeros(6, M.dtype))
-    xs = (M, u, H, y, noise, F, to_parent)
+    xs = (M, u, H, y, noise, F, root, root[heavy], to_parent)
     filtered, (P_side, z_side) = suffix_from_tips(plan, _combine, element, message, zero, xs)
 
     # P and z of every link from its neighbour's filtered ones, then gains and innovations, all at once.
-    C = jnp.where((heavy >= 0)[:, None, None], filtered.C[heavy], 0)
-    b = jnp.where((heavy >= 0)[:, None], filtered.b[heavy], 0)
-    P = M + P_side + F @ C @ _t(F)
-    z = u + z_side + _mv(F, b)
+    P_behind, z_behind = _inertia_behind(filtered, root)
+    P = M + P_side + F @ P_behind[heavy] @ _t(F)
+    z = u + z_side + _mv(F, z_behind[heavy])
     PH = P @ _t(H)
     D_inverse = _inverse(H @ PH, noise)
     G = PH @ D_inverse
@@ -296,11 +327,3 @@ def _next_on_path(plan: PathPlan, n: int) -> np.ndarray:
         inner = ~level.is_tip
         following[level.links[inner]] = level.links[np.flatnonzero(inner) + 1]
     return following
-
-
-def _joints_without_inertia(robot: Multibody) -> np.ndarray:
-    """(nv,) bool: degrees of freedom whose link has no mass and which have no armature, as far as known now."""
-    if isinstance(robot.mass, Tracer) or isinstance(robot.armature, Tracer):
-        return np.zeros(robot.nv, bool)
-    massless = ~(np.asarray(robot.mass) > 0)
-    return massless[robot.topology.dof_link] & ~(np.asarray(robot.armature) > 0)

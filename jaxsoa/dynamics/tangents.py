@@ -13,24 +13,22 @@ storing it, so that reverse mode keeps little. Higher derivatives are those of t
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array
 
 from jaxsoa.batching import either_way, linear_map, linked, tied
 from jaxsoa.dynamics.articulated import DofTree, Factors, free_only, on_first, solve_in_components, solve_with_factors
 from jaxsoa.dynamics.kinematics import spatial_rows
 from jaxsoa.dynamics.newton_euler import Bodies, moving_bodies, power_of, torque_of
+from jaxsoa.kernels import is_zero
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.spatial import ops
-
-
-def is_zero(tangent: Any) -> bool:
-    return isinstance(tangent, SymbolicZero)
 
 
 class Varying(NamedTuple):
@@ -117,24 +115,65 @@ def _mass_solve(robot: Multibody, bodies: Bodies, factors: tuple[Array, Array], 
     return solve_with_factors(robot, Factors(tree, *factors), x)
 
 
+def _apply(robot, state, a, tangents, split, which):
+    """dID + M da."""
+    rates, d_a = tangents
+    motion = _Motion((robot, *state), which, split, _trailing(state, a, tangents) if split else ())
+    return _push(motion, a, rates, d_a)[1]
+
+
+def _apply_transposed(robot, state, a, y, split, which):
+    motion = _Motion((robot, *state), which, split, _trailing(state, a, y) if split else ())
+    bodies, pull = jax.vjp(motion.bodies, motion.point)
+    d_bodies, d_values, d_a = jax.grad(motion.power, argnums=(0, 1, 2))(
+        bodies, motion.point, motion.full(a), motion.full(y)
+    )
+    return jax.tree.map(jnp.add, d_values, pull(d_bodies)[0]), d_a
+
+
+def _solve(robot, state, a, factors, prescribed, x, split, which):
+    """The unknowns of `perturbed_motion`; what is found has the form of what is given, x."""
+    rates, d_given, r = x
+    motion = _Motion((robot, *state), which, split, _trailing(state, a, factors, prescribed, x) if split else ())
+    r = motion.full(r)
+    bodies, needed = _push(motion, a, rates, d_given)
+    found = _mass_solve(robot, bodies, factors, free_only(r - needed, prescribed), split)
+    if prescribed is None:
+        return rates, d_given, found
+    still = [jnp.zeros_like(x) for x in rates]
+    needed = needed + _push(motion, a, still, free_only(found, prescribed))[1]
+    return rates, d_given, jnp.where(prescribed, r + needed, found)
+
+
+def _solve_transposed(robot, state, a, factors, prescribed, x, split, which):
+    c_rates, c_given, c = x
+    motion = _Motion((robot, *state), which, split, _trailing(state, a, factors, prescribed, x) if split else ())
+    a, c = motion.full(a), motion.full(c)
+    bodies, pull = jax.vjp(motion.bodies, motion.point)
+    power = jax.grad(motion.power, argnums=(0, 1, 2))
+    held = None if prescribed is None else jnp.where(prescribed, c, 0)
+    rest = c if held is None else c + power(bodies, motion.point, a, held)[2]
+    y = free_only(_mass_solve(robot, bodies, factors, free_only(rest, prescribed), split), prescribed)
+    if held is not None:
+        y = y - held
+    d_bodies, d_values, d_a = power(bodies, motion.point, a, y)
+    d_values = jax.tree.map(jnp.add, d_values, pull(d_bodies)[0])
+    c_rates = [motion.full(x) - d for x, d in zip(c_rates, d_values, strict=True)]
+    if held is None or prescribed is None:
+        return c_rates, None, y
+    return c_rates, motion.full(c_given) - d_a, jnp.where(prescribed, held, y)
+
+
+@cache
+def _through_the_door(function: Callable, which: tuple[int, ...]) -> Callable:
+    """A linear map along the leaves numbered `which`, the same object whenever it is asked for."""
+    return either_way(partial(function, which=which), linear=True)
+
+
 def perturbed_torque(varying: Varying, a: Array, d_a: Array) -> Array:
     """dtau = M da + dID (linearization paper, section 3), for any tangent of state, model and external forces."""
     which, state = varying.which, varying.state
-
-    def apply(robot, state, a, tangents, split):
-        rates, d_a = tangents
-        motion = _Motion((robot, *state), which, split, _trailing(state, a, tangents) if split else ())
-        return _push(motion, a, rates, d_a)[1]
-
-    def transpose(robot, state, a, y, split):
-        motion = _Motion((robot, *state), which, split, _trailing(state, a, y) if split else ())
-        bodies, pull = jax.vjp(motion.bodies, motion.point)
-        d_bodies, d_values, d_a = jax.grad(motion.power, argnums=(0, 1, 2))(
-            bodies, motion.point, motion.full(a), motion.full(y)
-        )
-        return jax.tree.map(jnp.add, d_values, pull(d_bodies)[0]), d_a
-
-    forward, reverse = either_way(apply, linear=True), either_way(transpose, linear=True)
+    forward, reverse = (_through_the_door(f, which) for f in (_apply, _apply_transposed))
     robot, rest = state[0], state[1:]
     return linear_map(
         lambda x: _torque_rate(which, state, a, *x),
@@ -164,38 +203,7 @@ def perturbed_motion(
         needed = _torque_rate(which, state, a, rates, d_given + free_only(y, prescribed))
         return *linked((rates, d_given), needed), jnp.where(prescribed, y - needed, needed)
 
-    def solve(robot, state, a, factors, prescribed, x, split):
-        rates, d_given, r = x
-        motion = _Motion((robot, *state), which, split, _trailing(state, a, factors, prescribed, x) if split else ())
-        r = motion.full(r)
-        bodies, needed = _push(motion, a, rates, d_given)
-        found = _mass_solve(robot, bodies, factors, free_only(r - needed, prescribed), split)
-        if prescribed is None:
-            return rates, d_given, found
-        still = [jnp.zeros_like(x) for x in rates]
-        needed = needed + _push(motion, a, still, free_only(found, prescribed))[1]
-        return rates, d_given, jnp.where(prescribed, r + needed, found)
-
-    def solve_transposed(robot, state, a, factors, prescribed, x, split):
-        c_rates, c_given, c = x
-        motion = _Motion((robot, *state), which, split, _trailing(state, a, factors, prescribed, x) if split else ())
-        a, c = motion.full(a), motion.full(c)
-        bodies, pull = jax.vjp(motion.bodies, motion.point)
-        power = jax.grad(motion.power, argnums=(0, 1, 2))
-        held = None if prescribed is None else jnp.where(prescribed, c, 0)
-        rest = c if held is None else c + power(bodies, motion.point, a, held)[2]
-        y = free_only(_mass_solve(robot, bodies, factors, free_only(rest, prescribed), split), prescribed)
-        if held is not None:
-            y = y - held
-        d_bodies, d_values, d_a = power(bodies, motion.point, a, y)
-        d_values = jax.tree.map(jnp.add, d_values, pull(d_bodies)[0])
-        c_rates = [motion.full(x) - d for x, d in zip(c_rates, d_values, strict=True)]
-        if held is None or prescribed is None:
-            return c_rates, None, y
-        return c_rates, motion.full(c_given) - d_a, jnp.where(prescribed, held, y)
-
-    # What is found has the form of what is given: the last argument.
-    forward, reverse = (either_way(f, linear=True, results=lambda *x: x[-1]) for f in (solve, solve_transposed))
+    forward, reverse = (_through_the_door(f, which) for f in (_solve, _solve_transposed))
     fixed = (state[0], state[1:], a, factors, prescribed)
     d_given, d_tau = given
     rhs = linked((varying.rates, d_given, free_only(d_tau, prescribed)))

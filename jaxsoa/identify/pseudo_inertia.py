@@ -10,6 +10,8 @@ nothing else (log-Cholesky coordinates: Rucker & Wensing, "Smooth parameterizati
 
 from __future__ import annotations
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -87,12 +89,12 @@ def make_physical(robot: Multibody, *, floor: float = 1e-2) -> Multibody:
 def factor_coordinates(U: Float[Array, "k k"]) -> Float[Array, " c"]:
     """x of a lower triangular factor U with a positive diagonal; see `log_cholesky`."""
     below = np.tril_indices(U.shape[-1], -1)
-    return jnp.concatenate([2 * jnp.log(jnp.diagonal(U)), np.sqrt(2) * U[below]])
+    return jnp.concatenate([2 * jnp.log(jnp.diagonal(U)), math.sqrt(2) * U[below]])
 
 
 def coordinate_factor(x: Float[Array, " c"], size: int) -> Float[Array, "k k"]:
     """U of coordinates x: the inverse of `factor_coordinates`."""
-    return jnp.diag(jnp.exp(x[:size] / 2)).at[np.tril_indices(size, -1)].set(x[size:] / np.sqrt(2))
+    return jnp.diag(jnp.exp(x[:size] / 2)).at[np.tril_indices(size, -1)].set(x[size:] / math.sqrt(2))
 
 
 def log_cholesky(P: Float[Array, "k k"], origin: Float[Array, "k k"] | None = None) -> Float[Array, " c"]:

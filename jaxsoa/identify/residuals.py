@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jaxtyping import Array, Float
 
 from jaxsoa.dynamics.inverse import inverse_dynamics
 from jaxsoa.identify.data import TorqueData, TrajectoryData
 from jaxsoa.identify.parameters import Candidate, Parameters
 from jaxsoa.linearized.regressor import inertial_parameters, regressor
+from jaxsoa.mesh_axes import scan
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.simulate.rollout import rollout
 
@@ -37,11 +37,12 @@ class Problem(NamedTuple):
 
 def torque_residual(candidate: Candidate, sample: TorqueData) -> Float[Array, "1 nv"]:
     """inverse_dynamics + offset - measured torque."""
-    robot, offset = candidate
+    robot = candidate.robot
+    offset, tau = robot.convert(candidate.offset, "offset"), robot.convert(sample.tau, "tau")
     if sample.dry is not None:
-        offset = offset + robot.friction * sample.dry
+        offset = offset + robot.friction * robot.convert(sample.dry, "dry")
         robot = robot.replace(friction=jnp.zeros_like(robot.friction))
-    return (inverse_dynamics(robot, sample.q, sample.v, sample.a) + offset - sample.tau)[None]
+    return (inverse_dynamics(robot, sample.q, sample.v, sample.a) + offset - tau)[None]
 
 
 @cache
@@ -59,10 +60,11 @@ def trajectory_residual(
     candidate: Candidate, segment: TrajectoryData, *, integrator: str = "semi_implicit_euler"
 ) -> Float[Array, "steps two_nv"]:
     """Simulated less recorded motion of one segment, from its recorded start: positions, then velocities."""
-    robot, offset = candidate
-    path = rollout(robot, segment.q[0], segment.v[0], segment.tau - offset, segment.dt, integrator=integrator)
-    moved = jax.vmap(robot.difference)(segment.q[1:], path.q)
-    return jnp.concatenate([moved, path.v - segment.v[1:]], axis=1)
+    robot = candidate.robot
+    offset, q, v, tau = (robot.convert(x, "the data") for x in (candidate.offset, *segment[:3]))
+    path = rollout(robot, q[0], v[0], tau - offset, segment.dt, integrator=integrator)
+    moved = jax.vmap(robot.difference)(q[1:], path.q)
+    return jnp.concatenate([moved, path.v - v[1:]], axis=1)
 
 
 # --- the same, compressed --------------------------------------------------------------------------------------------
@@ -204,7 +206,7 @@ def in_chunks(function: Callable[[Any], Any], samples: Any, chunk: int) -> Any:
         kept = [jnp.sum(jnp.where(c, x, 0), axis=0) for c, x in zip(pick, jax.tree.leaves(values), strict=True)]
         return jax.tree.map(jnp.add, total, jax.tree.unflatten(jax.tree.structure(values), kept)), None
 
-    return lax.scan(add, zero, (padded, jnp.asarray(counts)))[0]
+    return scan(add, zero, (padded, jnp.asarray(counts)))[0]
 
 
 @partial(jax.jit, static_argnames=("residual", "chunk"))

@@ -27,6 +27,7 @@ from jaxsoa.dynamics.articulated import on_first, on_last, riccati_step, solve_i
 from jaxsoa.dynamics.inverse import dissipation
 from jaxsoa.dynamics.mass import mass_matrix_inverse, solve_mass_matrix
 from jaxsoa.dynamics.motion import solve_motion
+from jaxsoa.kernels import by_jax, door, ruled
 from jaxsoa.linearized import spatial_components as sc
 from jaxsoa.linearized.inverse import Rows, inverse_model, inverse_model_raw, kernel_for_chains, model_rows
 from jaxsoa.linearized.limbs import limb_paths
@@ -203,13 +204,27 @@ def _product_by_rows(a: Array, b: Array) -> Array:
     return jax.lax.scan(add_row, start, (a, b), unroll=min(len(a), ROWS_AT_ONCE))[0]
 
 
+def _one(robot, q, v, tau, f_ext) -> Linearization:
+    """One evaluation, as the kernel reads it."""
+    swept = _swept(robot, q, v, tau, f_ext)
+    if swept.E is None:
+        return _products(robot, v, swept, stage=_same, to_front=_same)
+    wrt_q, wrt_v, _ = inverse_model(robot, swept.rows, v)
+    # By the triangular factors, of which most elements are known to be zero.
+    E = swept.E
+    half = (E * swept.pivot_inverse[:, None]).T
+    columns = -half @ (E @ jnp.concatenate([wrt_q, wrt_v], axis=1))
+    by_q, by_v = columns[:, : robot.nv], columns[:, robot.nv :]
+    return Linearization(LinearizedForwardDynamics(by_q, by_v, half @ E), swept.a)
+
+
 @custom_vmap
-def _either_way(robot, q, v, tau, f_ext):
+def _by_xla(robot, q, v, tau, f_ext):
     swept = kernel_for_chains(_swept, robot)(robot, q, v, tau, f_ext)
     return _products(robot, v, swept, stage=stored, to_front=_same)
 
 
-@_either_way.def_vmap
+@_by_xla.def_vmap
 def _batched(axis_size, in_batched, *arguments):
     in_batched, robot = tuple(in_batched), arguments[0]
     size = chunk_of(axis_size, chunk_bytes(robot.nv), robot.dtype.itemsize, dense=True)
@@ -265,15 +280,13 @@ def by_parts(robot: Multibody, q, v, tau, f_ext) -> Linearization:
     return Linearization(LinearizedForwardDynamics(by_q, by_v, mass_matrix_inverse(robot, q)), a)
 
 
-@jax.custom_jvp
+_through_the_door = door(_one, fallback=_by_xla)
+
+
+@ruled(by_jax(by_parts))
 def linearization(robot: Multibody, q, v, tau, f_ext) -> Linearization:
     """`linearize_forward_dynamics` of checked arguments, with the accelerations."""
-    return _either_way(robot, q, v, tau, f_ext)
-
-
-@linearization.defjvp
-def _linearization_jvp(primals, tangents):
-    return jax.jvp(by_parts, primals, tangents)
+    return _through_the_door(robot, q, v, tau, f_ext)
 
 
 def linearize_forward_dynamics(

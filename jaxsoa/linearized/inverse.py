@@ -24,6 +24,7 @@ from jax.custom_batching import custom_vmap
 from jaxtyping import Array, Float, Shaped
 
 from jaxsoa.batching import batch_first, batches_last, chunk_bytes, chunk_of, in_chunks, staged, stored
+from jaxsoa.kernels import by_jax, door, ruled
 from jaxsoa.linearized import spatial_components as sc
 from jaxsoa.linearized.rates import axis_support, dof_links
 from jaxsoa.linearized.state import MotionState, dof_positions, motion_state
@@ -48,6 +49,8 @@ def dissipation_rate(robot: Multibody, v: Array) -> Array:
 
 def products(left: list, right: list) -> Array:
     """[i, j]: sum over components of left(i) right(j)."""
+    if left[0].ndim == 1:  # one state: a product of matrices
+        return jnp.stack(left).T @ jnp.stack(right)
     terms = [x[:, None] * y[None, :] for x, y in zip(left, right, strict=True)]
     return sum(terms[1:], terms[0])
 
@@ -129,13 +132,18 @@ def kernel_for_chains(function: Callable, robot: Multibody) -> Callable:
     return one_kernel(function) if robot.topology.dof_plan.is_chain else function
 
 
+def _one(robot, q, v, a, f_ext) -> LinearizedInverseDynamics:
+    """One evaluation, as the kernel reads it."""
+    return inverse_model(robot, motion_rows(robot, q, v, a, f_ext), v)
+
+
 @custom_vmap
-def _either_way(robot, q, v, a, f_ext):
+def _by_xla(robot, q, v, a, f_ext):
     rows = kernel_for_chains(motion_rows, robot)(robot, q, v, a, f_ext)
     return inverse_model(robot, stored(rows), v)
 
 
-@_either_way.def_vmap
+@_by_xla.def_vmap
 def _batched(axis_size, in_batched, *arguments):
     def together(*arguments):
         arguments = batches_last(arguments, tuple(in_batched))
@@ -148,15 +156,13 @@ def _batched(axis_size, in_batched, *arguments):
     return outputs, jax.tree.map(lambda _: True, outputs)
 
 
-@jax.custom_jvp
+_through_the_door = door(_one, fallback=_by_xla)
+
+
+@ruled(by_jax(inverse_model_raw))
 def _linearize(robot, q, v, a, f_ext):
-    return _either_way(robot, q, v, a, f_ext)
-
-
-@_linearize.defjvp
-def _linearize_jvp(primals, tangents):
-    """Higher derivatives differentiate the same formulas, batched by JAX."""
-    return jax.jvp(inverse_model_raw, primals, tangents)
+    """`linearize_inverse_dynamics` of checked arguments; higher derivatives differentiate the same formulas."""
+    return _through_the_door(robot, q, v, a, f_ext)
 
 
 def linearize_inverse_dynamics(

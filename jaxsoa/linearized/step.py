@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -144,9 +144,15 @@ def linearize_step(
     dt: float | Array,
     *,
     step: Step = semi_implicit_euler,
+    contact: Any = None,
 ) -> LinearizedStep:
-    """A (2 nv, 2 nv) and B (2 nv, nv) of one integrator step, in tangent coordinates (dq, dv) before and after."""
-    q, v, tau = robot.check_q(q), robot.check_v(v), robot.check_v(tau, "tau")
+    """A (2 nv, 2 nv) and B (2 nv, nv) of one integrator step, in tangent coordinates (dq, dv) before and after.
+
+    With `contact` (a `contact.Scene`) it is the step that enforces those contacts, and `step` is not looked at.
+    """
+    q, v, tau, dt = robot.check_q(q), robot.check_v(v), robot.check_v(tau, "tau"), robot.check_number(dt)
+    if contact is not None:
+        step = contact.advance
     if step is semi_implicit_euler:
         return _euler_matrices(robot, q, v, tau, dt)
     takes_dynamics = "dynamics" in inspect.signature(step).parameters

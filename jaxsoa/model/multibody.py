@@ -11,6 +11,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jax.core import Tracer
 from jaxtyping import Array, Float, Shaped
 
@@ -310,9 +311,12 @@ class Multibody(eqx.Module):
         return jax.tree.map(lambda leaf: jnp.asarray(leaf, available), self)
 
     # --- checks, at trace time ----------------------------------------------------------------------------------
+    # One rule for types: the model's floating type is that of every computation and of every result. Whatever else is
+    # given (lists, integers, weak or strong types, more or less precise ones; states, torques, forces, time steps, what
+    # controllers answer) is converted to it here. To compute in another type, convert the model: `robot.astype(...)`.
 
     def check_q(self, q, name: str = "q") -> Array:
-        """q as floating point, of the right shape, quaternions normalized; the message names nq and nv."""
+        """q in the model's dtype, of the right shape, quaternions normalized; the message names nq and nv."""
         q = self._check(q, name, self.nq, "configuration", "nq")
         groups = [g for g in self.topology.groups if g.joint.nq != g.joint.nv]
         if not isinstance(q, Tracer):
@@ -335,6 +339,27 @@ class Multibody(eqx.Module):
         """v (nv,) as an array of the model's dtype; anything else raises, under the name given."""
         return self._check(v, name, self.nv, "velocity-like vector", "nv")
 
+    def check_number(self, x, name: str = "dt"):
+        """One real number, a time step say; Python's own stay as they are, since they take any type."""
+        if isinstance(x, int | float) and not isinstance(x, np.number):
+            return x
+        x = jnp.asarray(x)
+        if x.shape != ():
+            raise ValueError(f"{name} must be one number, got shape {x.shape}.")
+        return self.convert(x, name)
+
+    def convert(self, x, name: str) -> Array:
+        """An array of any shape in the model's floating type."""
+        if jax.dtypes.canonicalize_dtype(self.dtype) != self.dtype:
+            raise TypeError(
+                f"Robot {self.name!r} is {self.dtype}, which is not available while jax_enable_x64 is off: turn it on, "
+                f"or take `robot.astype(jnp.float32)`."
+            )
+        x = jnp.asarray(x)
+        if not any(jnp.issubdtype(x.dtype, kind) for kind in (jnp.floating, jnp.integer, jnp.bool_)):
+            raise TypeError(f"{name} must hold real numbers, got {x.dtype}.")
+        return as_float(x, self.dtype)
+
     def _check(self, x, name: str, size: int, what: str, size_name: str) -> Array:
         x = jnp.asarray(x)
         if x.shape != (size,):
@@ -345,7 +370,7 @@ class Multibody(eqx.Module):
                 f"{name} must be one {what} of shape ({size_name},) = ({size},) for robot {self.name!r} "
                 f"(nq={self.nq}, nv={self.nv}), got shape {x.shape}.{swapped}{batched}"
             )
-        return as_float(x, self.dtype)
+        return self.convert(x, name)
 
     def check_f_ext(self, f_ext) -> Array | None:
         """f_ext (n_links, 6) or None."""
@@ -357,7 +382,7 @@ class Multibody(eqx.Module):
                 f"f_ext must have shape (n_links, 6) = ({self.n_links}, 6) for robot {self.name!r}: moment then force "
                 f"on each moving link, world axes, about the link's origin; got {f_ext.shape}."
             )
-        return as_float(f_ext, self.dtype)
+        return self.convert(f_ext, "f_ext")
 
     def joint_of(self, link: int) -> Joint:
         """The kind of joint that moves a link, by the link's number."""
@@ -365,5 +390,5 @@ class Multibody(eqx.Module):
 
 
 def as_float(x: Array, dtype) -> Array:
-    """Integers and booleans become the model's floating type; floating types stay (JAX promotes them)."""
-    return x if jnp.issubdtype(x.dtype, jnp.floating) else x.astype(dtype)
+    """x in the model's floating type, and not a weak one."""
+    return lax.convert_element_type(x, dtype)

@@ -1,24 +1,34 @@
-"""`operators(robot, q)`: the letters of the algebra for one robot at one configuration."""
+"""`operators(robot, q, v)`: the letters of the algebra for one robot at one configuration (and velocity)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jaxtyping import Array, Shaped
+from jaxtyping import Array, Float, Shaped
 
+from jaxsoa.dynamics.inverse import bias_forces
+from jaxsoa.dynamics.kinematics import moving_kinematics
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.operators import terms
 from jaxsoa.operators.expression import Operator
 from jaxsoa.operators.spaces import UNIT, Space, joint_space, link_space, per_dof_to_links, tip_space
-from jaxsoa.operators.state import Blocks, Frames, Number, State, build_state
+from jaxsoa.operators.state import Blocks, Frames, Number, State, build_state, translation
 from jaxsoa.operators.terms import Atom, Identity, Named, Term
 from jaxsoa.spatial import ops
+
+
+class Biases(NamedTuple):
+    """What a velocity adds to the equations of motion."""
+
+    acceleration: Float[Array, "n 6"]  # a(k): H*' v and the centripetal terms
+    force: Float[Array, "n 6"]  # b(k): gyroscopic
 
 
 class Bundle(eqx.Module):
@@ -31,6 +41,7 @@ class Bundle(eqx.Module):
 
     robot: Multibody
     state: State
+    biases: Biases | None = None
 
     def _atom(self, name: str, codomain: Space, domain: Space) -> Operator:
         return Operator(Atom(name, 0, codomain, domain), (self.state,))
@@ -186,6 +197,41 @@ class Bundle(eqx.Module):
         """Projection on the free degrees of freedom."""
         return self._joints("pi_p")
 
+    # --- motion and gravity ------------------------------------------------------------------------------------
+
+    def _biases(self) -> Biases:
+        if self.biases is None:
+            raise ValueError("The bias vectors need a velocity: make the bundle by operators(robot, q, v).")
+        return self.biases
+
+    @property
+    def a(self) -> Operator:
+        """Bias accelerations of the links, a vector of link space: alpha = phi* (H* v' + a + E g) (JPL 88-11, 3.10)."""
+        return self.vector("a", self._biases().acceleration, "link")
+
+    @property
+    def b(self) -> Operator:
+        """Gyroscopic forces on the links, a vector of link space: T = H phi (M alpha + b) (JPL 88-11, 3.10)."""
+        return self.vector("b", self._biases().force, "link")
+
+    @property
+    def base(self) -> Space:
+        """The space of the base's spatial accelerations."""
+        return tip_space(self.robot.topology, ("base",))
+
+    @property
+    def E(self) -> Operator:
+        """What the base hands to the links on it, phi*(base, k): a -> a + E g (JPL 88-11, 3.8 and 3.21)."""
+        roots = np.array([parent < 0 for parent in self.robot.topology.parents])
+        blocks = jnp.swapaxes(jax.vmap(translation)(self.state.offset), 1, 2)
+        return self.matrix("E", jnp.where(roots[:, None, None], blocks, 0).reshape(-1, 6), self.links, self.base)
+
+    @property
+    def gravity(self) -> Operator:
+        """g = (0, -gravity): the acceleration of the base that acts like gravity, a vector of the base's space."""
+        up = -self.robot.gravity
+        return self.vector("g", jnp.concatenate([jnp.zeros_like(up), up]), self.base)
+
     # --- composites --------------------------------------------------------------------------------------------
 
     @property
@@ -298,13 +344,23 @@ def _names(frames: str | Sequence[str]) -> tuple[str, ...]:
     return (frames,) if isinstance(frames, str) else tuple(frames)
 
 
-def operators(robot: Multibody, q: Shaped[Array, " nq"], prescribed: Shaped[Array, " nv"] | None = None) -> Bundle:
+def operators(
+    robot: Multibody,
+    q: Shaped[Array, " nq"],
+    v: Shaped[Array, " nv"] | None = None,
+    *,
+    prescribed: Shaped[Array, " nv"] | None = None,
+) -> Bundle:
     """The spatial operators of a robot at a configuration; the Riccati sweep runs once and is shared by all of them.
 
-    `prescribed` (bool, nv) makes the bundle of hybrid dynamics, where the motion of those degrees is given. A few rules
-    of rewriting hold only without armature; a traced armature (a robot that is an argument of jit) counts as some.
+    With a velocity v also its biases: `.a` and `.b` as vectors of the algebra. `prescribed` (bool, nv) makes the bundle
+    of hybrid dynamics, where the motion of those degrees is given. A few rules of rewriting hold only without armature;
+    a traced armature (a robot that is an argument of jit) counts as some.
     """
     q = robot.check_q(q)
+    if v is not None and jnp.asarray(v).dtype == jnp.bool_:
+        raise TypeError("The third argument of operators is a velocity; masks go by name: prescribed=mask.")
+    v = None if v is None else robot.check_v(v)
     traced = isinstance(robot.armature, Tracer)
     has_armature = prescribed is not None or traced or bool(np.any(np.asarray(robot.armature)))
     if prescribed is not None:
@@ -313,9 +369,13 @@ def operators(robot: Multibody, q: Shaped[Array, " nq"], prescribed: Shaped[Arra
             raise ValueError(
                 f"prescribed must be bool of shape (nv,) = ({robot.nv},), got {prescribed.dtype} {prescribed.shape}."
             )
-    return Bundle(robot, _build(robot, q, has_armature, prescribed))
+    return Bundle(robot, *_build(robot, q, v, has_armature, prescribed))
 
 
-@partial(jax.jit, static_argnums=2, inline=True)
-def _build(robot: Multibody, q: Array, has_armature: bool, prescribed: Array | None) -> State:
-    return build_state(robot, q, has_armature, prescribed)
+@partial(jax.jit, static_argnums=3, inline=True)
+def _build(robot: Multibody, q: Array, v: Array | None, has_armature: bool, prescribed: Array | None) -> tuple:
+    state = build_state(robot, q, has_armature, prescribed)
+    if v is None:
+        return state, None
+    _, velocities = moving_kinematics(robot, q, v)
+    return state, Biases(velocities.bias, bias_forces(state.rigid, velocities.angular, None))

@@ -138,7 +138,7 @@ class RandomModel(eqx.Module):
 def random_model(robot: Multibody, q: Shaped[Array, " nq"], bias: Shaped[Array, "n 6"] | None = None) -> RandomModel:
     """The random process whose covariance is the mass matrix of `robot` at q."""
     bundle = operators(robot, q)
-    mean = jnp.zeros((robot.n_links, 6), bundle.state.G.dtype) if bias is None else jnp.asarray(bias)
+    mean = jnp.zeros((robot.n_links, 6), bundle.state.G.dtype) if bias is None else robot.convert(bias, "bias")
     if mean.shape != (robot.n_links, 6):
         raise ValueError(f"bias must have shape (n_links, 6) = ({robot.n_links}, 6), got {mean.shape}.")
     return RandomModel(bundle, mean)

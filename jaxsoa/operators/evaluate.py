@@ -209,7 +209,8 @@ class _Link:
             return received + self.value(node.inputs[0])
         H, G = self.blocks[slot, "H"], self.blocks[slot, "G"]
         source = self.nodes[node.inputs[0]]
-        if source.info == (slot, "H", True, False):  # (I - G H)* m + H* n = m + H* (n - G* m)
+        unknown = node.inputs[0] not in self.known  # what another part of the expression needs too is computed before
+        if unknown and source.info == (slot, "H", True, False):  # (I - G H)* m + H* n = m + H* (n - G* m)
             return received + columns(H, self.value(source.inputs[0]) - columns(G, received))
         return update_adjoint(H, G, received) + self.value(node.inputs[0])
 
@@ -220,7 +221,8 @@ class _Link:
         handed = node.inputs[-1] if has_handed else None
         if name == "psi":
             H, G = self.blocks[slot, "H"], self.blocks[slot, "G"]
-            if handed is not None and self.nodes[handed].info == (slot, "G", False, False):
+            unknown = handed is not None and handed not in self.known
+            if unknown and self.nodes[handed].info == (slot, "G", False, False):
                 # (I - G H) z + G x = z + G (x - H z)
                 return state + rows(G, self.value(self.nodes[handed].inputs[0]) - rows(H, state))
             state = update(H, G, state)

@@ -47,8 +47,17 @@ class Operator(eqx.Module):
 
     @property
     def sweeps(self) -> int:
-        """How many sweeps over the links one application takes, the factors (P, D, G) being at hand."""
+        """How many sweeps over the links one application takes, the factors (P, D, G) being at hand.
+
+        An inverse that the algebra does not know is a dense solve (`dense_solves`): the sweeps of every column of its
+        matrix are counted.
+        """
         return compile_program(self.term).sweeps
+
+    @property
+    def dense_solves(self) -> int:
+        """How many inverses fall back to a dense matrix, O(n^3); zero where everything runs by sweeps."""
+        return compile_program(self.term).dense_solves
 
     @property
     def cost(self) -> int:
@@ -64,8 +73,15 @@ class Operator(eqx.Module):
 
     @property
     def inv(self) -> Operator:
-        """The inverse. Known ones (phi, psi, D, the mass matrix ...) cost O(N); others fall back to a dense solve."""
-        return Operator(terms.inverse(self.term), self.data)
+        """The inverse. Known ones (phi, psi, D, the mass matrix, also written out ...) cost O(N); others fall back to a
+        dense solve, which `dense_solves` tells."""
+        from jaxsoa.operators.recognize import recognized  # which itself multiplies expressions out
+
+        scale, term = 1.0, self.term
+        if isinstance(term, terms.Sum) and len(term.terms) == 1:
+            scale, term = term.terms[0]
+        inverse = terms.inverse(recognized(term, self.data))
+        return Operator(inverse if scale == 1 else terms.scale(1 / scale, inverse), self.data)
 
     @overload
     def __matmul__(self, other: Operator) -> Operator: ...

@@ -29,8 +29,15 @@ class Program:
 
     @property
     def sweeps(self) -> int:
-        inner = sum(compile_program(n.info[0]).sweeps for n in self.used() if n.kind == "dense_inverse")
-        return len(self.groups) + inner
+        """Scans, and for a dense inverse those of every column of its matrix."""
+        dense = [n for n in self.used() if n.kind == "dense_inverse"]
+        return len(self.groups) + sum(compile_program(n.info[0]).sweeps * n.space.size for n in dense)
+
+    @property
+    def dense_solves(self) -> int:
+        """Inverses without a rule, those inside of inverses included."""
+        dense = [n for n in self.used() if n.kind == "dense_inverse"]
+        return sum(1 + compile_program(n.info[0]).dense_solves for n in dense)
 
     def used(self) -> list[Node]:
         return [self.nodes[i] for i in sorted(reachable(self.nodes, self.output))]

@@ -8,12 +8,16 @@ rule changes the value. `simplify` returns the step that needs the fewest sweeps
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
+
+from jax.core import Tracer
 
 from jaxsoa.operators import terms as t
 from jaxsoa.operators.expression import Operator, merge, trim
 from jaxsoa.operators.program import compile_program
+from jaxsoa.operators.recognize import mass_among, recognized
 from jaxsoa.operators.rules import OPTIONAL, RULES, Rule, with_adjoints
 from jaxsoa.operators.state import State
 from jaxsoa.operators.terms import Atom, Term
@@ -68,9 +72,23 @@ def simplify(operator: Operator, *, prefer: Sequence[str] = ()) -> Operator:
 def derive(operator: Operator, *, prefer: Sequence[str] = ()) -> Derivation:
     """Rewrite and keep every step. `prefer` puts rules of `rules.OPTIONAL` (such as "a.50") before the others."""
     rules = with_adjoints((*(OPTIONAL[name] for name in prefer), *RULES))
+    _warn_of_strangers(operator)
     rewriter = _Rewriter(operator, rules)
     rewriter.run()
     return Derivation(operator, tuple(rewriter.steps))
+
+
+def _warn_of_strangers(operator: Operator) -> None:
+    """Operators that came into a jitted function as separate arguments share no arrays there, so no rule joins them."""
+    states = [item for item in operator.data if isinstance(item, State)]
+    traced = [item.topology for item in states if isinstance(item.offset, Tracer)]
+    if len(set(traced)) < len(traced):
+        warnings.warn(
+            "The expression mixes operators of several bundles of one robot, which no identity joins. Operators that "
+            "go into a jitted function as separate arguments become such: hand it the bundle, or one expression.",
+            UserWarning,
+            stacklevel=3,
+        )
 
 
 def _size(term: Term) -> tuple[int, int, int]:
@@ -123,7 +141,13 @@ class _Rewriter:
     def _inner_inverses(self) -> None:
         """What stands inside an inverse that the algebra has no rule for is simplified on its own."""
         for letter in dict.fromkeys(x for word in self.words.weights for x in word):
-            if isinstance(letter, t.Inverse) and isinstance(letter.term, t.Sum):
+            if not isinstance(letter, t.Inverse):
+                continue
+            known = recognized(letter.term, self.data)
+            if known != letter.term:
+                self.words = _exchanged(self.words, letter, t.inverse(known))
+                self._record("the mass matrix, written out", "JPL 88-11 (3.20)")
+            elif isinstance(letter.term, t.Sum):
                 wrap = partial(_with_inverse_of, self.words, letter, self.wrap)
                 inside = _Rewriter(Operator(letter.term, self.data), self.rules, wrap)
                 inside.run()
@@ -316,18 +340,6 @@ def solve_for(unknown: Operator, left: Operator, right: Operator) -> Derivation:
         raise ValueError(f"The equation is not linear in {unknown}, or does not contain it on the right.")
     coefficient = Words(b.codomain, x.codomain, inside)
     known = factor(Words(b.codomain, b.domain, {w: -c for w, c in rest.items()}))
-    solution = t.product(t.inverse(_recognize_mass(coefficient, data)), known)
+    solution = t.product(t.inverse(mass_among(coefficient, data) or factor(coefficient)), known)
     start = trim(Operator(solution, data))
     return Derivation(start, ())
-
-
-def _recognize_mass(words: Words, data: tuple) -> Term:
-    from jaxsoa.operators.bundle import mass
-
-    for word in words.weights:
-        for letter in word:
-            if isinstance(letter, Atom) and letter.name == "H" and isinstance(data[letter.slot], State):
-                named = mass(letter, data[letter.slot].has_armature)
-                if expand(named.definition).weights == words.weights:
-                    return named
-    return factor(words)

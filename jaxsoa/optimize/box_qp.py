@@ -14,9 +14,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
+from jaxsoa.mesh_axes import while_loop
 from jaxsoa.optimize.small_dense import solve_positive
 
 STEP_SIZES = 2.0 ** -np.arange(10)
@@ -68,7 +68,7 @@ def box_qp(
         # NaN (H not positive definite) must end the loop and stay visible.
         return best, count + 1, solved | ~jnp.all(jnp.isfinite(best)) | (values.min() >= value(x))
 
-    x, count, _ = lax.while_loop(unfinished, newton, (jnp.clip(start, lower, upper), 0, jnp.array(False)))
+    x, count, _ = while_loop(unfinished, newton, (jnp.clip(start, lower, upper), 0, jnp.array(False)))
     held, _ = held_and_gradient(x)
     return BoxSolution(x, ~held, jnp.asarray(count))
 

@@ -26,6 +26,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array
 
+from jaxsoa.mesh_axes import scan, while_loop
 from jaxsoa.optimize.alone import alone
 from jaxsoa.optimize.box_qp import box_qp, solve_free
 from jaxsoa.optimize.costs import Quadratic, quadratic_model
@@ -111,7 +112,7 @@ def _costates(model: Model) -> Array:
         F, l = x
         return l[:nx] + F[:, :nx].T @ p, p
 
-    return lax.scan(back, model.final.gradient, (model.F, model.cost.gradient), reverse=True)[1]
+    return scan(back, model.final.gradient, (model.F, model.cost.gradient), reverse=True)[1]
 
 
 def _curvature(problem: Problem, states: Any, controls: Array, costates: Array) -> Array:
@@ -162,7 +163,7 @@ def backward(model: Model, regularization: Array, box: tuple[Array, Array] | Non
     zero = jnp.zeros((), model.F.dtype)
     start = (model.final.gradient, model.final.hessian, jnp.zeros(model.F.shape[2] - nx, zero.dtype), zero, zero)
     xs = (model.F, model.cost.gradient, model.cost.hessian, box)
-    (_, _, _, slope, bend), (k, K) = lax.scan(back, start, xs, reverse=True)
+    (_, _, _, slope, bend), (k, K) = scan(back, start, xs, reverse=True)
     return Policy(k, K, slope, bend)
 
 
@@ -203,12 +204,13 @@ def ilqr(
     dynamics (DDP) once full steps lower the cost by less than a tenth: far away it makes the model indefinite, near the
     solution it makes convergence quadratic. A step of length alpha = 1, 1/2, ... (`step_sizes` of them) is accepted
     when the cost falls by `acceptance` times what the model promised. It has converged when the model promises less
-    than `tolerance` (1 + |cost|); None means 1e-9, in single precision 1e-5. `iterations` counts the steps tried.
+    than `tolerance` (1 + |cost|); None means 1e-9, in single precision 1e-5. `iterations` counts the steps tried. Where
+    the first guess leads to what is not finite (a start of NaN, say), it stops there and the solution has `failed`.
     `callback(iteration, cost)` is called on the host after each (and once per problem in a batch).
     """
     if max_iterations < 1 or step_sizes < 1:
         raise ValueError("max_iterations and step_sizes must be at least 1.")
-    start, dtype = floating_start(start)
+    start, dtype = floating_start(problem, start)
     tolerance = (1e-9 if dtype == jnp.float64 else 1e-5) if tolerance is None else tolerance
     rounding = 10 * jnp.finfo(dtype).eps
 
@@ -234,7 +236,7 @@ def ilqr(
             return _Search(search.tries + 1, accepted | (best.iterations < 0), states, controls, cost)
 
         nothing = _Search(jnp.array(0), jnp.array(False), best.states, best.controls, best.cost)
-        return lax.while_loop(searching, attempt, nothing)
+        return while_loop(searching, attempt, nothing)
 
     def iterate(now: _Progress):
         best, mu = now.best, now.regularization
@@ -267,11 +269,16 @@ def ilqr(
             jax.debug.callback(callback, count, cost)
         assert best.feedback is not None  # the loop starts with one
         feedback = jnp.where(usable, policy.K, best.feedback)
-        best = Solution(states, controls, cost, count, converged, history, feedback)
-        return _Progress(best, policy, usable, mu, curved, ~accepted & (now.regularization >= MOST))
+        failed = best.failed | (first & ~_all_finite((states, controls, cost)))
+        best = Solution(states, controls, cost, count, converged, history, feedback, failed)
+        return _Progress(best, policy, usable, mu, curved, failed | (~accepted & (now.regularization >= MOST)))
 
     before = _before(problem, start, controls, max_iterations, regularization, dtype)
-    return lax.while_loop(unfinished, iterate, before).best
+    return while_loop(unfinished, iterate, before).best
+
+
+def _all_finite(tree: Any) -> Array:
+    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(tree)]))
 
 
 def _with_entry(x: Array, place: Array, value: Array) -> Array:
@@ -294,6 +301,6 @@ def _before(problem: Problem, start: Any, controls, max_iterations: int, regular
     history = History(jnp.full(max_iterations + 1, jnp.nan, dtype), nothing, nothing)
     no, zero = jnp.array(False), jnp.zeros((), dtype)
     guess = problem.check_controls(guess, dtype)
-    best = Solution(states, guess, zero + jnp.inf, jnp.array(-1), no, history, feedback)
+    best = Solution(states, guess, zero + jnp.inf, jnp.array(-1), no, history, feedback, no)
     policy = Policy(jnp.zeros(shape, dtype), feedback, zero, zero)
     return _Progress(best, policy, ~no, zero + max(regularization, LEAST), no, no)

@@ -34,6 +34,11 @@ class Dynamics(eqx.Module):
     def nu(self) -> int:
         """Number of controls."""
 
+    @property
+    def dtype(self) -> Any:
+        """The floating type of states and controls; None where it is that of the initial state."""
+        return None
+
     @abc.abstractmethod
     def step(self, state: Any, control: Array) -> Any:
         """The next state."""
@@ -66,10 +71,15 @@ class RobotDynamics(Dynamics):
     actuated: tuple[int, ...] = eqx.field(static=True)  # degrees of freedom that the controls drive
     integrator: Step = eqx.field(static=True)
     analytical: bool = eqx.field(static=True)
+    contact: Any = None  # a contact.Scene, whose step replaces the integrator
 
     @property
     def nu(self) -> int:
         return len(self.actuated)
+
+    @property
+    def dtype(self) -> Any:
+        return self.robot.dtype
 
     def torques(self, control: Array) -> Array:
         """Controls to torques of all degrees of freedom, zero where there is no motor."""
@@ -80,7 +90,12 @@ class RobotDynamics(Dynamics):
         return jnp.concatenate([control, jnp.zeros(1, control.dtype)])[place]
 
     def step(self, state: State, control: Array) -> State:
-        return State(*self.integrator(self.robot, state.q, state.v, self.torques(control), self.dt))
+        step = self.integrator if self.contact is None else self.contact.advance
+        return State(*step(self.robot, state.q, state.v, self.torques(control), self.dt))
+
+    @property
+    def _step(self) -> dict:
+        return {"step": self.integrator} if self.contact is None else {"contact": self.contact}
 
     def integrate(self, state: State, dx: Array) -> State:
         nv = self.robot.nv
@@ -93,7 +108,7 @@ class RobotDynamics(Dynamics):
         """By `linearize_step` (the analytical model), or by plain forward mode through the integrator."""
         if not self.analytical:
             return super().linearize(state, control)
-        A, B = linearize_step(self.robot, state.q, state.v, self.torques(control), self.dt, step=self.integrator)
+        A, B = linearize_step(self.robot, state.q, state.v, self.torques(control), self.dt, **self._step)
         return A, B if self.nu == self.robot.nv else B[:, np.array(self.actuated, int)]
 
 
@@ -183,6 +198,7 @@ def robot_problem(
     step: Step = semi_implicit_euler,
     analytical: bool = True,
     per_step: Any = None,
+    contact: Any = None,
 ) -> Problem:
     """A problem about a robot's joint torques, held over `horizon` steps of `dt`. States are `soa.State(q, v)`.
 
@@ -191,6 +207,7 @@ def robot_problem(
     motors (None: all), in the order of the controls. `torque_limits`: None, one number or one per control (both signs),
     a pair (lower, upper), or "model" for the efforts of the model file. `step(robot, q, v, tau, dt) -> (q, v)` is any,
     as in `linearize_step`: closed chains, other integrators. `analytical=False` differentiates by plain forward mode.
+    With `contact` (a `contact.Scene`; its gradient="relaxed" helps a search) every step enforces those contacts.
     With `per_step` (a pytree of references, say) running costs are called as `(state, control, row of this step)`.
     """
     if actuated is None:
@@ -204,7 +221,8 @@ def robot_problem(
         if torque_limits != "model":
             raise ValueError(f'torque_limits must be numbers or "model", got {torque_limits!r}.')
         torque_limits = robot.limits.effort[np.array(driven, int)]
-    dynamics = RobotDynamics(robot, dt, driven, step, analytical)
+    dt = robot.check_number(dt)
+    dynamics = RobotDynamics(robot, dt, driven, step, analytical, contact)
     return _problem(dynamics, horizon, dt, running_cost, final_cost, torque_limits, per_step)
 
 

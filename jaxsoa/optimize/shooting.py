@@ -12,9 +12,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 from jaxtyping import Array
 
+from jaxsoa.mesh_axes import while_loop
 from jaxsoa.optimize.problem import Problem
 from jaxsoa.optimize.solution import History, Solution, floating_start, simulate_controls, total_cost
 
@@ -43,7 +43,7 @@ def shooting(
 
     if max_iterations < 1:
         raise ValueError("max_iterations must be at least 1.")
-    start, dtype = floating_start(start)
+    start, dtype = floating_start(problem, start)
     guess = problem.check_controls(controls.controls if isinstance(controls, Solution) else controls, dtype)
     method = optax.with_extra_args_support(optax.lbfgs() if optimizer is None else optimizer)
     squash, unsquash = _squashing(problem.limits_as(dtype))
@@ -73,11 +73,12 @@ def shooting(
     value, gradient = value_and_grad(y)
     costs = jnp.full(max_iterations + 1, jnp.nan, dtype).at[0].set(value)
     carry = (y, method.init(y), value, gradient, y, value, jnp.array(0), costs)
-    _, _, _, gradient, y, best, count, costs = lax.while_loop(unfinished, iterate, carry)
+    _, _, _, gradient, y, best, count, costs = while_loop(unfinished, iterate, carry)
     u = squash(y)
     nothing = jnp.full(max_iterations, jnp.nan, dtype)
     converged = jnp.max(jnp.abs(gradient)) <= tolerance
-    return Solution(simulate_controls(problem, start, u), u, best, count, converged, History(costs, nothing, nothing))
+    states, history = simulate_controls(problem, start, u), History(costs, nothing, nothing)
+    return Solution(states, u, best, count, converged, history, failed=~jnp.isfinite(costs[0]))
 
 
 def _known(memory: Any) -> tuple[Array, Array] | None:

@@ -13,6 +13,8 @@ from jax import lax
 from jax.custom_batching import custom_vmap
 from jaxtyping import Array, Float
 
+from jaxsoa.mesh_axes import scan
+
 LARGEST = 64
 """Rows up to which loops are used."""
 
@@ -32,7 +34,7 @@ def _loop_product(a, b, start):
         return total + row[0][:, None] * row[1], None
 
     # A few rows at a time, so that the sum is not loaded and stored for each; more of them LLVM does not vectorize.
-    return lax.scan(add_row, start, (a, b), unroll=min(len(a), 4 if len(a) >= 12 else 2))[0]
+    return scan(add_row, start, (a, b), unroll=min(len(a), 4 if len(a) >= 12 else 2))[0]
 
 
 @_loop_product.def_vmap
@@ -65,7 +67,7 @@ def _eliminate(H, b):
         row = row / jnp.where(diagonal > 0, diagonal, jnp.nan)
         return jnp.where(number == j, row, system - column * row), None
 
-    return lax.scan(pivot, jnp.concatenate([H, b], axis=1), jnp.arange(n))[0][:, n:]
+    return scan(pivot, jnp.concatenate([H, b], axis=1), jnp.arange(n))[0][:, n:]
 
 
 @_eliminate.def_vmap

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
+from jaxsoa.mesh_axes import scan
 from jaxsoa.optimize.costs import evaluate
 from jaxsoa.optimize.problem import Problem
 
@@ -31,12 +31,15 @@ class Solution(NamedTuple):
     converged: Bool[Array, ""]
     history: History
     feedback: Float[Array, "horizon nu nx"] | None = None  # u = controls + feedback @ difference(states, x)
+    failed: Bool[Array, ""] | bool = False  # the first guess leads to what is not finite: nothing was tried
 
 
-def floating_start(start: Any) -> tuple[Any, Any]:
-    """The initial state in one floating type, and that type."""
-    dtype = jnp.result_type(*map(jnp.asarray, jax.tree.leaves(start)))
-    dtype = dtype if jnp.issubdtype(dtype, jnp.floating) else jnp.result_type(float)
+def floating_start(problem: Problem, start: Any) -> tuple[Any, Any]:
+    """The initial state in one floating type, and that type: the robot's, or if there is none that of `start`."""
+    dtype = problem.dynamics.dtype
+    if dtype is None:
+        dtype = jnp.result_type(*map(jnp.asarray, jax.tree.leaves(start)))
+        dtype = dtype if jnp.issubdtype(dtype, jnp.floating) else jnp.result_type(float)
     return jax.tree.map(lambda x: jnp.asarray(x, dtype), start), dtype
 
 
@@ -47,11 +50,13 @@ def simulate_controls(
 
     With `checkpoint`, reverse mode keeps only these and recomputes each step.
     """
+    start, dtype = floating_start(problem, start)
+    controls = jnp.asarray(controls, dtype)
 
     def advance(state, control):
         return problem.dynamics.step(state, control), state
 
-    last, states = lax.scan(jax.checkpoint(advance) if checkpoint else advance, start, controls)
+    last, states = scan(jax.checkpoint(advance) if checkpoint else advance, start, controls)
     return with_last(states, last)
 
 
@@ -60,6 +65,9 @@ def follow(problem: Problem, start: Any, plan: Solution, feedforward: Array | No
 
     `feedforward` (horizon, nu) corrects the plan's controls.
     """
+    start, dtype = floating_start(problem, start)
+    feedforward = None if feedforward is None else jnp.asarray(feedforward, dtype)
+    plan = jax.tree.map(lambda x: jnp.asarray(x, dtype), plan._replace(history=None))
     return steer(problem, start, plan.states, plan.controls, plan.feedback, feedforward)
 
 
@@ -80,7 +88,7 @@ def steer(
         return dynamics.step(state, control), (state, control)
 
     references = jax.tree.map(lambda x: x[:-1], states)
-    last, (states, controls) = lax.scan(advance, start, (references, controls, feedback, feedforward))
+    last, (states, controls) = scan(advance, start, (references, controls, feedback, feedforward))
     return with_last(states, last), controls
 
 
@@ -91,7 +99,7 @@ def with_last(states: Any, last: Any) -> Any:
 def total_cost(problem: Problem, states: Any, controls: Float[Array, "horizon nu"]) -> Float[Array, ""]:
     """sum_k dt l(x_k, u_k) + l_f(x_N), all times at once."""
     before, last = jax.tree.map(lambda x: x[:-1], states), jax.tree.map(lambda x: x[-1], states)
-    dtype = controls.dtype
+    dtype = controls.dtype if problem.dynamics.dtype is None else problem.dynamics.dtype
     extra = () if problem.per_step is None else (problem.per_step,)
     running = jax.vmap(lambda *x: evaluate(problem.running_cost, dtype, *x))(before, controls, *extra)
     return problem.dt * jnp.sum(running) + evaluate(problem.final_cost, dtype, last)

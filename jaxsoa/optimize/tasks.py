@@ -12,7 +12,6 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jaxtyping import Array
 
 from jaxsoa import closed_chain as cc
@@ -20,6 +19,7 @@ from jaxsoa.dynamics.forward import forward_dynamics
 from jaxsoa.dynamics.inverse import bias_force
 from jaxsoa.dynamics.kinematics import frame_pose
 from jaxsoa.linearized.step import Step, semi_implicit_euler
+from jaxsoa.mesh_axes import scan
 from jaxsoa.model.builder import Builder
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.models import cart_pole, pendulum
@@ -192,7 +192,7 @@ def reorient(robot: Multibody, q: Array, turn: Array, *, steps: int = 20) -> Arr
     def midpoint(q, _):
         return robot.integrate(q, rate(robot.integrate(q, rate(q) / 2))), None
 
-    return lax.scan(midpoint, q, length=steps)[0]
+    return scan(midpoint, q, length=steps)[0]
 
 
 def space_reaching(

@@ -14,6 +14,7 @@ from jaxsoa.simulate.adaptive import (
     solve_adaptively as solve_adaptively,
     vector_field as vector_field,
 )
+from jaxsoa.simulate.archive import save_archive as save_archive
 from jaxsoa.simulate.control import (
     Gear as Gear,
     Lag as Lag,
@@ -21,6 +22,12 @@ from jaxsoa.simulate.control import (
     Sampled as Sampled,
     Saturation as Saturation,
     TorqueSpeed as TorqueSpeed,
+)
+from jaxsoa.simulate.folder_lock import FolderInUse as FolderInUse
+from jaxsoa.simulate.grasp_rollout import (
+    GraspMotion as GraspMotion,
+    grasp_rollout as grasp_rollout,
+    grasp_step as grasp_step,
 )
 from jaxsoa.simulate.integrators import (
     INTEGRATORS as INTEGRATORS,
@@ -58,7 +65,4 @@ from jaxsoa.simulate.sharding import (
     to_host as to_host,
 )
 from jaxsoa.simulate.springs import Springs as Springs
-from jaxsoa.simulate.study import (
-    run_study as run_study,
-    save_archive as save_archive,
-)
+from jaxsoa.simulate.study import run_study as run_study

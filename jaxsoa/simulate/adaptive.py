@@ -9,31 +9,44 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Shaped
 
-from jaxsoa.dynamics.forward import forward_dynamics
+from jaxsoa.closed_chain.constraints import Constraint
+from jaxsoa.closed_chain.loops import check_loops
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.simulate.control import Controller, has_memory
+from jaxsoa.simulate.equations import ExternalForce, accelerations_of, as_prescribed, check_start, onto_loops
 from jaxsoa.simulate.integrators import Passive, State, as_tuple
 
 
 def vector_field(
-    robot: Multibody, control: Controller | None = None, *, passive: Passive | Sequence[Passive] = ()
+    robot: Multibody,
+    control: Controller | None = None,
+    *,
+    passive: Passive | Sequence[Passive] = (),
+    f_ext: ExternalForce | None = None,
+    loops: Sequence[Constraint] | Constraint = (),
+    prescribed: Any = None,
+    stabilization: tuple[float, float] | None = (10.0, 10.0),
 ) -> Callable[[Any, State, Any], State]:
     """f(t, State(q, v), args) -> State(q', a), for `diffrax.ODETerm`. `control` is a function `(time, q, v) -> tau`.
 
     q' is the derivative of the coordinates: for quaternions q (0, w) / 2, taken at the normalized quaternion, so it is
     always at right angles to it and the exact flow keeps the norm; a solver's error in the norm does no harm.
+
+    `f_ext`, `loops`, `prescribed` as in `rollout` (without rows per step). An error of the loops decays by Baumgarte's
+    `stabilization` (damping, frequency) in 1/s.
     """
     if has_memory(control):
         raise ValueError("An adaptive solver chooses its own times: the controller must be a function (time, q, v).")
-    forces = as_tuple(passive)
+    forces, closed = as_tuple(passive), check_loops(robot, loops)
 
     def field(time, state: State, args=None) -> State:
         q, v = robot.check_q(state[0]), robot.check_v(state[1])
         tau = jnp.zeros_like(v) if control is None else control(time, q, v)
-        tau = sum((force(robot, q, v) for force in forces), tau)
+        held = as_prescribed(robot, prescribed(time, q, v) if callable(prescribed) else prescribed, v)
+        accelerate = accelerations_of(robot, tau, forces, f_ext, closed, held, stabilization if closed else None)
         zero = jnp.zeros((), v.dtype)
         _, rate = jax.jvp(lambda t: robot.integrate(q, t * v), (zero,), (jnp.ones_like(zero),))
-        return State(rate, forward_dynamics(robot, q, v, tau))
+        return State(rate, accelerate(q, v))
 
     return field
 
@@ -49,10 +62,16 @@ def solve_adaptively(
     atol: float = 1e-8,
     solver: Any = None,
     passive: Passive | Sequence[Passive] = (),
+    f_ext: ExternalForce | None = None,
+    loops: Sequence[Constraint] | Constraint = (),
+    prescribed: Any = None,
     max_steps: int = 100_000,
     **options: Any,
 ) -> State:
     """The states at the given times, from (q, v) at times[0], by a diffrax solver (Dopri8 unless given) to a tolerance.
+
+    `f_ext`, `loops` and `prescribed` as in `vector_field`; the states returned are projected onto the loops (not where
+    joints are prescribed: which of them moves freely may change between the times).
 
     Needs diffrax (`pip install jaxsoa[ode]`). Further `options` go to `diffrax.diffeqsolve` (adjoint, dt0, ...).
     """
@@ -65,9 +84,13 @@ def solve_adaptively(
     times = jnp.asarray(times, dtype)
     if times.ndim != 1 or times.shape[0] < 2:
         raise ValueError(f"times must be at least two increasing times, the first that of (q, v); got {times.shape}.")
+    closed = check_loops(robot, loops)
+    check_start(robot, closed, q)
     settings = {"dt0": None, "stepsize_controller": diffrax.PIDController(rtol=rtol, atol=atol), **options}
     solution = diffrax.diffeqsolve(
-        diffrax.ODETerm(vector_field(robot, control, passive=passive)),
+        diffrax.ODETerm(
+            vector_field(robot, control, passive=passive, f_ext=f_ext, loops=closed, prescribed=prescribed)
+        ),
         diffrax.Dopri8() if solver is None else solver,
         times[0],
         times[-1],
@@ -77,4 +100,7 @@ def solve_adaptively(
         **settings,
     )
     states: Any = solution.ys
-    return State(jax.vmap(robot.normalize)(states.q), states.v)
+    q = jax.vmap(robot.normalize)(states.q)
+    if not closed or prescribed is not None:
+        return State(q, states.v)
+    return State(*jax.vmap(lambda q, v: onto_loops(robot, closed, q, v, None, iterations=2))(q, states.v))

@@ -26,6 +26,7 @@ class JointLimits(eqx.Module):
     width: Float[Array, "*nv"] | float = 1e-2
 
     def __call__(self, robot: Multibody, q: Array, v: Array) -> Float[Array, " nv"]:
+        v = robot.convert(v, "v")
         below, above = beyond_limits(robot, q)
         push_up = self.stiffness * self._ramp(below) - self.damping * self._slope(below) * v
         push_down = self.stiffness * self._ramp(above) + self.damping * self._slope(above) * v
@@ -52,6 +53,7 @@ class JointLimits(eqx.Module):
 
 def beyond_limits(robot: Multibody, q: Array) -> tuple[Float[Array, " nv"], Float[Array, " nv"]]:
     """How far each degree of freedom is below its lower and above its upper limit; -1 where it has none."""
+    q = robot.convert(q, "q")
     position = robot.join_dofs(
         [
             q[g.q_index] if g.joint.nq == g.joint.nv else jnp.zeros(g.v_index.shape, q.dtype)

@@ -18,6 +18,7 @@ def with_momentum(robot: Multibody, q: Array, v: Array, target: Float[Array, "6"
     M^-1 A* are the motions of the robot with its joints locked, so only the velocity of the free base changes.
     """
     _require_free_base(robot)
+    q, v, target = robot.check_q(q), robot.check_v(v), robot.convert(target, "target")
     base = jnp.eye(6, robot.nv, dtype=v.dtype)
     locked = jax.vmap(lambda unit: momentum(robot, q, unit))(base).T
     return v.at[:6].add(jnp.linalg.solve(locked, target - momentum(robot, q, v)))

@@ -10,9 +10,13 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, PyTree, Shaped
 
+from jaxsoa.closed_chain.constraints import Constraint
+from jaxsoa.closed_chain.loops import check_loops
+from jaxsoa.mesh_axes import scan
 from jaxsoa.model.mimics import check_mimics, follow_mimics
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.simulate.control import Actuator, Controller, call_actuators, call_controller, command_size, initial_memory
+from jaxsoa.simulate.equations import ExternalForce, Prescribed, as_prescribed, check_start
 from jaxsoa.simulate.integrators import Integrator, Passive, State, as_tuple, step
 from jaxsoa.simulate.mimics import coupled_integrator
 from jaxsoa.simulate.progress import ProgressBar
@@ -45,6 +49,10 @@ def rollout(
     integrator: str | Integrator = "semi_implicit_euler",
     actuators: Actuator | Sequence[Actuator] = (),
     passive: Passive | Sequence[Passive] = (),
+    f_ext: ExternalForce | None = None,
+    loops: Sequence[Constraint] | Constraint = (),
+    prescribed: Any = None,
+    contact: Any = None,
     record: Callable[[Sample], Any] | Literal["final"] | None = None,
     every: int = 1,
     checkpoint: bool | Literal["segments"] = True,
@@ -60,6 +68,13 @@ def rollout(
       `steps`. The torque is held through a step.
     - `actuators`: what the command passes through before it is a torque: `Saturation`, `Lag`, `Gear`, ...
     - `passive`: forces that follow the state inside a step, such as `JointLimits`.
+    - `f_ext`: external forces (n_links, 6), (steps, n_links, 6), or a function `(robot, q, v)` that gives them (see
+      `external_forces`) and follows the state inside a step.
+    - `loops`: what closes the loops of a mechanism (`closed_chain`). Every step ends on them, by projection; a start
+      that is not closed raises (inside jit it is pulled onto them by the first step).
+    - `prescribed`: joints whose motion is given: a mask (bool (nv,): velocities stay), a pair (mask, accelerations),
+      each (nv,) or (steps, nv), or a function `(time, q, v)` that gives the pair, held through a step.
+    - `contact`: a `contact.Scene`; every step enforces its contacts (by semi-implicit Euler).
     - `record`: a function of a `Sample` whose results are stacked and returned instead of the states, or "final" for
       the last state alone. With `every` = k only every k-th step is recorded; k must divide `steps`.
     - `checkpoint`: what reverse mode keeps. True: the state of every step, and each step is computed again. "segments":
@@ -69,13 +84,15 @@ def rollout(
     - `time` and `memory`: where to start from, to go on from the `Sample` of an earlier rollout.
     - `mimics`: the mimic joints of a URDF file follow their targets ("coupled", from the start on), or are "free".
     """
-    q, v = robot.check_q(q), robot.check_v(v)
+    q, v, dt, time = robot.check_q(q), robot.check_v(v), robot.check_number(dt), robot.check_number(time, "time")
     if check_mimics(mimics) == "coupled" and robot.topology.mimics:
+        if contact is not None or integrator == "variational_euler":
+            raise ValueError('Neither contact nor variational_euler couples mimic joints yet: pass mimics="free".')
         q, v = follow_mimics(robot, q, v)
         integrator = coupled_integrator(integrator)
     torques = None
     if control is not None and not callable(control):
-        torques = jnp.asarray(control)
+        torques = robot.convert(control, "control")
         width = command_size(robot, as_tuple(actuators))
         if torques.ndim != 2 or torques.shape[1] != width or steps not in (None, torques.shape[0]):
             raise ValueError(f"control must have shape (steps, nv) = ({steps}, {width}), got {torques.shape}.")
@@ -89,21 +106,32 @@ def rollout(
     if not (record is None or record == "final" or callable(record)):
         raise ValueError(f'record must be None, "final" or a function of a Sample; got {record!r}.')
     actuators, forces = as_tuple(actuators), as_tuple(passive)
-    dtype = jnp.result_type(q, v, robot.mass)
-    state = State(q.astype(dtype), v.astype(dtype))
+    loops = check_loops(robot, loops)
+    check_start(robot, loops, q)
+    external = f_ext if callable(f_ext) or f_ext is None else _rows(f_ext, steps, (robot.n_links, 6), "f_ext")
+    given = prescribed if callable(prescribed) else _prescribed_rows(robot, prescribed, steps)
+    state = State(q, v)
     if memory is None:
         memory = (initial_memory(control, *state), tuple(initial_memory(part, *state) for part in actuators))
+    memory = jax.tree.map(jnp.asarray, memory)
 
     def advance(carry: _Carry, x):
         (q, v), (own, parts) = carry
-        number, command = x
+        number, command, pushed, held = x
         if callable(control):
             command, own = call_controller(control, time + number * dt, q, v, own, dt)
         elif command is None:
             command = jnp.zeros(command_size(robot, actuators), v.dtype)
+        command = jax.tree.map(lambda x: robot.convert(x, "the controller's command"), command)
         tau, parts = call_actuators(actuators, command, q, v, parts, dt)
-        after = State(*step(robot, q, v, tau, dt, integrator=integrator, passive=forces))
-        return _Carry(after, (own, parts)), tau
+        pushed = external if callable(external) else pushed
+        held = as_prescribed(robot, given(time + number * dt, q, v), v) if callable(given) else held
+        options = {"integrator": integrator, "passive": forces, "f_ext": pushed, "loops": loops, "prescribed": held}
+        options["contact"] = contact
+        after = State(*step(robot, q, v, tau, dt, **options))
+        # What is remembered keeps the type it started with.
+        memory = jax.tree.map(lambda x, old: x if old is x else jnp.asarray(x, old.dtype), (own, parts), carry.memory)
+        return _Carry(after, memory), robot.convert(tau, "tau")
 
     if checkpoint:
         advance = jax.checkpoint(advance, prevent_cse=False)  # inside a scan nothing could be merged anyway
@@ -119,10 +147,11 @@ def rollout(
         if every == 1:
             carry, tau = advance(carry, xs)
             return carry, observe(carry, xs[0], tau)
-        carry, tau = lax.scan(advance, carry, xs)
+        carry, tau = scan(advance, carry, xs)
         return carry, observe(carry, xs[0][-1], tau[-1])
 
-    xs = (jnp.arange(steps), torques)
+    rows = tuple(None if callable(x) else x for x in (external, given))
+    xs = (jnp.arange(steps), torques, *rows)
     if every > 1:
         xs = in_blocks(xs, every)
     records = steps // every
@@ -132,6 +161,22 @@ def rollout(
     report = _reporter(steps, every) if progress else None
     last, recorded = segmented_scan(one_record, _Carry(state, memory), xs, records, segment, report)
     return last.state if record == "final" else recorded
+
+
+def _rows(x: Any, steps: int, shape: tuple[int, ...], name: str) -> Array:
+    """One row per step, from rows or from one for all steps."""
+    x = jnp.asarray(x)
+    if x.shape not in (shape, (steps, *shape)):
+        raise ValueError(f"{name} must have shape {shape}, or {(steps, *shape)} for one row per step; got {x.shape}.")
+    return jnp.broadcast_to(x, (steps, *shape))
+
+
+def _prescribed_rows(robot: Multibody, prescribed: Any, steps: int) -> Prescribed | None:
+    if prescribed is None:
+        return None
+    mask, a = prescribed if isinstance(prescribed, tuple) else (prescribed, jnp.zeros(robot.nv, robot.dtype))
+    shape = (robot.nv,)
+    return Prescribed(_rows(mask, steps, shape, "prescribed"), _rows(a, steps, shape, "prescribed accelerations"))
 
 
 def _reporter(steps: int, every: int) -> Callable:

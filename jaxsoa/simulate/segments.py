@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-from jax import lax
+
+from jaxsoa.mesh_axes import scan
 
 
 def segmented_scan(body, carry, xs, length: int, segment: int = 1, report: Callable | None = None):
@@ -25,20 +26,20 @@ def segmented_scan(body, carry, xs, length: int, segment: int = 1, report: Calla
                 report(number, number + 1)
             return out
 
-        return lax.scan(reported, carry, (jnp.arange(length), xs))
+        return scan(reported, carry, (jnp.arange(length), xs))
 
     def report_segment(before, after):
         if report is not None:
             report(before * segment, after * segment)
 
     whole = length // segment * segment
-    run = jax.checkpoint(lambda carry, xs: lax.scan(body, carry, xs), prevent_cse=False)
+    run = jax.checkpoint(lambda carry, xs: scan(body, carry, xs), prevent_cse=False)
     head = in_blocks(jax.tree.map(lambda x: x[:whole], xs), segment)
     carry, records = segmented_scan(run, carry, head, whole // segment, 1, report_segment)
     records = jax.tree.map(lambda x: x.reshape(whole, *x.shape[2:]), records)
     if whole == length:
         return carry, records
-    carry, rest = lax.scan(body, carry, jax.tree.map(lambda x: x[whole:], xs))
+    carry, rest = scan(body, carry, jax.tree.map(lambda x: x[whole:], xs))
     if report is not None:
         report(jnp.asarray(whole), jnp.asarray(length))
     return carry, jax.tree.map(lambda a, b: jnp.concatenate([a, b]), records, rest)

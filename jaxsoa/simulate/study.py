@@ -1,8 +1,9 @@
 """Long studies in chunks that survive being killed: every finished chunk is on disk, whole or not at all.
 
     folder/study.json       what the study is: refused if a later run means another one
-    folder/chunk_00000.npz  results of one chunk of items, renamed into place when complete
+    folder/chunk_00000.npz  results of one chunk of items with what the study is, renamed into place when complete
     folder/result.npz       all chunks joined, in order
+    folder/lock             held by the run that is at work here
 
 The same study gives the same bytes, broken or not: archives carry no dates, and chunks are computed alike whether or
 not others were found on disk.
@@ -11,9 +12,8 @@ not others were found on disk.
 from __future__ import annotations
 
 import json
-import os
 import sys
-import zipfile
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxsoa.simulate.archive import AtomicFile, Damaged, load_archive, save_archive
+from jaxsoa.simulate.folder_lock import FolderInUse, FolderLock
 from jaxsoa.simulate.progress import ProgressBar
 from jaxsoa.simulate.sharding import to_host
 
@@ -34,99 +36,119 @@ def run_study(
 
     `compute(indices)` returns named arrays whose first axis goes with the indices (or, of other length, is joined as it
     is); it may return sharded arrays. If `chunk` does not divide `items` the last chunk is smaller, and compiles anew.
-    `settings` is everything the results depend on, as JSON: a folder that holds another study is refused.
+    `settings` is everything the results depend on, as JSON (any keys, NaN too): a folder that holds another study, or
+    chunks of one, is refused with a ValueError.
 
-    Interrupted at any point, killed even, the same call goes on after the last finished chunk. With several processes
+    Interrupted at any point, killed even, the same call goes on after the last finished chunk. Chunks found on disk are
+    checked by their digests first; a damaged one is named in a warning and computed again. A folder in which another
+    run is at work is refused with `FolderInUse`; a killed run's lock is not in the way. With several processes
     (`jax.distributed`) all call this alike; process 0 alone reads and writes the folder.
     """
-    folder = Path(folder)
-    chunks = -(-items // chunk)
+    if items < 1 or chunk < 1:
+        raise ValueError(f"A study needs at least one item, in chunks of at least one; got {items} and {chunk}.")
+    folder, chunks = Path(folder), -(-items // chunk)
+    study = {"items": items, "chunk": chunk, "settings": _as_json(settings)}
     writes = jax.process_index() == 0
-    problem = _open(folder, {"items": items, "chunk": chunk, **settings}) if writes else ""
-    done = _agree(_finished(folder, chunks) if writes and not problem else np.zeros(chunks, bool), problem)
-    bar = ProgressBar(chunks, f"study in {folder.name}: chunk", lines=True) if progress and writes else None
-    if writes and done.any():
-        print(f"resuming: {int(done.sum())} of {chunks} chunks found in {folder}", file=sys.stderr, flush=True)
-    for number in np.flatnonzero(~done).tolist():
-        indices = np.arange(number * chunk, min(items, (number + 1) * chunk))
-        results = to_host(dict(compute(indices)))
-        if writes:
-            save_archive(_chunk_path(folder, number), results)
-            done[number] = True
-            if bar is not None:
-                bar.update(done.sum())
-    result = folder / "result.npz"
+    done, lock, problem = np.zeros(chunks, bool), None, None
     if writes:
-        parts = [dict(np.load(_chunk_path(folder, number))) for number in range(chunks)]
-        save_archive(result, {name: np.concatenate([np.atleast_1d(p[name]) for p in parts]) for name in parts[0]})
-    _agree(done, "")  # nobody leaves before the result is there
-    return result
-
-
-def save_archive(path: str | Path, arrays: Mapping[str, Any]) -> None:
-    """An .npz file that depends on the arrays alone (no dates), and appears under its name only when complete."""
-    path = Path(path)
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    with open(partial, "wb") as file:
-        with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-            for name in sorted(arrays):
-                entry = zipfile.ZipInfo(f"{name}.npy", date_time=(1980, 1, 1, 0, 0, 0))
-                with archive.open(entry, "w", force_zip64=True) as member:
-                    np.lib.format.write_array(member, np.ascontiguousarray(arrays[name]), allow_pickle=False)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(partial, path)
-    _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a rename last through a power failure, where the system can."""
-    if os.name == "posix":
-        descriptor = os.open(folder, os.O_RDONLY)
         try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+            folder.mkdir(parents=True, exist_ok=True)
+            lock = FolderLock(folder)
+            done = _open(folder, study, chunks)
+        except (OSError, ValueError, FolderInUse) as error:
+            problem = error
+    try:
+        done = _agree(done, problem)
+        bar = ProgressBar(chunks, f"study in {folder.name}: chunk", lines=True) if progress and writes else None
+        if writes and done.any():
+            print(f"resuming: {int(done.sum())} of {chunks} chunks found in {folder}", file=sys.stderr, flush=True)
+        for number in np.flatnonzero(~done).tolist():
+            indices = np.arange(number * chunk, min(items, (number + 1) * chunk))
+            results = to_host(dict(compute(indices)))
+            if writes:
+                save_archive(_chunk_path(folder, number), results, header={"study": study, "number": number})
+                done[number] = True
+                if bar is not None:
+                    bar.update(done.sum())
+        result = folder / "result.npz"
+        if writes:
+            parts = [load_archive(_chunk_path(folder, number))[1] for number in range(chunks)]
+            save_archive(result, {name: np.concatenate([np.atleast_1d(p[name]) for p in parts]) for name in parts[0]})
+        _agree(done, None)  # nobody leaves before the result is there
+        return result
+    finally:
+        if lock is not None:
+            lock.release()
+
+
+def _as_json(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings as they will be read again."""
+    try:
+        return json.loads(json.dumps(dict(settings), sort_keys=True))
+    except TypeError as error:
+        raise TypeError(f"The settings of a study are stored as JSON, which these are not: {error}.") from error
 
 
 def _chunk_path(folder: Path, number: int) -> Path:
     return folder / f"chunk_{number:05d}.npz"
 
 
-def _open(folder: Path, settings: Mapping[str, Any]) -> str:
-    """Create or check the folder; returns what is wrong with it, or nothing."""
-    folder.mkdir(parents=True, exist_ok=True)
+def _open(folder: Path, study: dict[str, Any], chunks: int) -> np.ndarray:
+    """Check the folder, which is ours alone now; returns which chunks are there and whole. ValueError if it holds
+    another study."""
     for leftover in folder.glob("*.partial"):
         leftover.unlink()
-    text = json.dumps(settings, indent=1, sort_keys=True)
     description = folder / "study.json"
-    if not description.exists():
-        partial = folder / f"study.json.{os.getpid()}.partial"
-        partial.write_text(text, encoding="utf-8")
-        os.replace(partial, description)
-        return ""
-    found = json.loads(description.read_text(encoding="utf-8"))
-    wanted = json.loads(text)
-    names = sorted(n for n in found.keys() | wanted.keys() if found.get(n) != wanted.get(n))
-    if not names:
-        return ""
-    changed = ", ".join(f"{name}: {found.get(name)!r} there, {wanted.get(name)!r} now" for name in names)
-    return f"{folder} holds another study ({changed}). Choose another folder, or delete it."
+    if description.exists():
+        try:
+            found = json.loads(description.read_text(encoding="utf-8"))
+        except ValueError:
+            warnings.warn(f"{description} is damaged and written again.", RuntimeWarning, stacklevel=3)
+        else:
+            _require_same(study, found, str(folder))
+    paths = {_chunk_path(folder, number): number for number in range(chunks)}
+    done = np.zeros(chunks, bool)
+    for path in sorted(folder.glob("chunk_*.npz")):
+        try:
+            header, _ = load_archive(path)
+        except Damaged as error:
+            if path in paths:
+                warnings.warn(f"{error} It is computed again.", RuntimeWarning, stacklevel=3)
+            continue
+        _require_same(study, header.get("study"), str(path))
+        if path in paths and header.get("number") == paths[path]:
+            done[paths[path]] = True
+    with AtomicFile(description) as file:
+        file.write(json.dumps(study, indent=1, sort_keys=True).encode())
+    return done
 
 
-def _finished(folder: Path, chunks: int) -> np.ndarray:
-    return np.array([_chunk_path(folder, number).exists() for number in range(chunks)])
+def _require_same(study: dict[str, Any], found: Any, where: str) -> None:
+    """Raise unless both are the same study; compared as text, in which NaN equals itself."""
+    if not isinstance(found, dict) or not isinstance(found.get("settings"), dict):
+        raise ValueError(f"{where} was not written by this version of run_study. Choose another folder, or delete it.")
+    now, there = ({"items": s.get("items"), "chunk": s.get("chunk"), **_named(s["settings"])} for s in (study, found))
+    missing = "nothing"
+    texts = [{name: json.dumps(value, sort_keys=True) for name, value in s.items()} for s in (there, now)]
+    pairs = [(name, *(s.get(name, missing) for s in texts)) for name in sorted(now.keys() | there.keys())]
+    changed = ", ".join(f"{name}: {old} there, {new} now" for name, old, new in pairs if old != new)
+    if changed:
+        raise ValueError(f"{where} holds another study ({changed}). Choose another folder, or delete it.")
 
 
-def _agree(done: np.ndarray, problem: str) -> np.ndarray:
+def _named(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {f"settings[{name!r}]": value for name, value in settings.items()}
+
+
+def _agree(done: np.ndarray, problem: Exception | None) -> np.ndarray:
     """What process 0 found, on every process; all of them raise if it found a problem."""
     if jax.process_count() > 1:
         from jax.experimental import multihost_utils
 
-        told = np.asarray(multihost_utils.broadcast_one_to_all(np.array([bool(problem), *done])))
+        told = np.asarray(multihost_utils.broadcast_one_to_all(np.array([problem is not None, *done])))
         refused, done = told[0], told[1:]
-        if refused and not problem:
-            problem = "Process 0 refused the study's folder; its message says why."
-    if problem:
-        raise ValueError(problem)
+        if refused and problem is None:
+            problem = ValueError("Process 0 refused the study's folder; its message says why.")
+    if problem is not None:
+        raise problem
     return done.astype(bool)

@@ -11,6 +11,8 @@ import jaxsoa as soa
 from jaxsoa import closed_chain as cc
 from jaxsoa.closed_chain.mechanisms import _rod
 
+pytestmark = pytest.mark.slow  # an embedded tree and the constrained one it is compared with are large programs
+
 
 def four_bar_on_an_arm() -> tuple[soa.Multibody, tuple, list[str], np.ndarray]:
     """Turntable, then a four-bar on it, then an arm on the coupler with two coupled fingers: aggregates in the middle
@@ -41,9 +43,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize(
-    "name", ["four-bar", *(pytest.param(name, marks=pytest.mark.slow) for name in ("five-bar", "crane"))]
-)
+@pytest.mark.parametrize("name", ["four-bar", "five-bar", "crane"])
 def test_the_embedded_tree_moves_as_the_constrained_one(name):
     robot, loops, independent, guess = CASES[name]()
     embedding = cc.embed(robot, loops, independent, guess)
@@ -66,7 +66,6 @@ def test_the_embedded_tree_moves_as_the_constrained_one(name):
     assert_allclose(M, X.T @ soa.mass_matrix(robot, q) @ X, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.slow
 def test_expansion_is_differentiable_to_second_order():
     """The rocker's angle by the crank's: first and second derivative against finite differences and against X."""
     robot, loops, guess = cc.mechanisms.four_bar()
@@ -81,7 +80,6 @@ def test_expansion_is_differentiable_to_second_order():
     assert_allclose(X[2], first, rtol=1e-8)
 
 
-@pytest.mark.slow
 def test_gradients_equal_finite_differences():
     robot, loops, independent, guess = four_bar_on_an_arm()
     embedding = cc.embed(robot, loops, independent, guess)

@@ -52,6 +52,7 @@ def assert_derivatives_equal_differences(f, *x, tolerance: float = 1e-6):
     assert_allclose(inner, jnp.vdot(c, tangent), rtol=1e-8)
 
 
+@pytest.mark.slow
 def test_projection_brings_a_four_bar_back_and_never_adds_energy():
     robot, loops, q = four_bar()
     rng = np.random.default_rng(0)

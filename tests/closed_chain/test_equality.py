@@ -114,14 +114,21 @@ def ours_in_world(record, q, error) -> np.ndarray:
     return -np.asarray(frame_pose(robot(), q, record[1])[0]) @ np.asarray(error)[3:]
 
 
+@cache
+def errors_of_all_cases() -> tuple[np.ndarray, dict[str, jax.Array]]:
+    """A configuration, and the errors of every case there: one program, which shares the kinematics."""
+    loops = {name: cc.equality_constraints(robot(), [record]) for name, (_, record) in CASES.items()}
+    q = np.random.default_rng(3).uniform(-0.7, 0.7, 5)
+    return q, jax.jit(lambda q: {name: cc.loop_errors(robot(), loop, q) for name, loop in loops.items()})(q)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_errors_are_those_of_mujoco(name):
     """Of positions; turns are measured otherwise there, by quaternions."""
     xml, record = CASES[name]
-    loops = cc.equality_constraints(robot(), [record])
-    twin, q = InMujoco(xml), np.random.default_rng(3).uniform(-0.7, 0.7, 5)
+    q, errors = errors_of_all_cases()
+    twin, error = InMujoco(xml), errors[name]
     twin.move_to(q)
-    error = loop_errors(robot(), loops, q)
     if record[0] == "joint":
         assert_allclose(error, twin.error, atol=1e-12)
     else:

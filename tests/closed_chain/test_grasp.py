@@ -219,6 +219,36 @@ def test_arms_at_a_singularity_give_a_finite_answer_with_its_rank(method):
     assert all(np.isfinite(g).all() for g in jax.jit(jax.grad(total))(tau))
 
 
+def test_arms_of_few_joints_with_contact_freedom():
+    """Arms of two and three joints, at rest: Omega is singular, contact forces are determined in part only."""
+    case = Case(4, (2, 3), ("point", "soft"))
+    system, q, tau = case.system, case.q, case.tau
+    still, rates = [jnp.zeros_like(v) for v in case.v], [jnp.zeros_like(w) for w in case.rates]
+    methods = ("analytic", "dense")
+
+    @jax.jit
+    def solutions(q, v, tau, rates):
+        problem = grasp_problem(system, q, v, tau, case.pose, contact_rates=rates)
+        masses = [soa.mass_matrix(arm.robot, x) for arm, x in zip(system.arms, q, strict=True)]
+        gap = problem.state.held, problem.A, problem.compliance, problem.jacobians
+        return {method: complete(problem, *METHODS[method](problem)) for method in methods}, masses, gap
+
+    found, masses, (N, A, compliance, jacobians) = solutions(q, still, tau, rates)
+    responses = [np.asarray(J) @ np.linalg.solve(M, np.asarray(J).T) for J, M in zip(jacobians, masses, strict=True)]
+    zero, A = np.zeros((6, 6)), np.concatenate(A)
+    held = np.block([[N[0], zero], [zero, N[1]]])
+    omega = np.block([[responses[0], zero], [zero, responses[1]]]) + A @ compliance @ A.T
+    rank = np.linalg.matrix_rank(held @ omega @ held, tol=1e-9)
+    assert np.linalg.matrix_rank(omega, tol=1e-9) < 12
+    for name, s in found.items():
+        assert int(s.rank) == rank, name
+        for x, y in zip(jax.tree.leaves(s), jax.tree.leaves(found["dense"]), strict=True):
+            assert_allclose(x, y, rtol=1e-9, atol=1e-9 * (1 + np.abs(y).max()), err_msg=name)
+        tips = [J @ a for J, a in zip(jacobians, s.a, strict=True)]
+        apart = held @ (np.concatenate(tips) - A @ s.object_acceleration)
+        assert_allclose(apart, 0, atol=1e-9 * np.abs(tips).max(), err_msg=name)  # what is held moves together
+
+
 # --- derivatives and batches --------------------------------------------------------------------------------------
 
 

@@ -138,7 +138,8 @@ def test_momentum_of_free_floating_trees(name):
         assert_close(run(robot, q, v, f_ext)[0], expected, 1e-11, "momentum changes by gravity and f_ext")
 
 
-@pytest.mark.parametrize("name", ONE)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ALL_TREES)
 def test_all_forward_methods_agree(name):
     robot = ALL_TREES[name]
 
@@ -168,7 +169,8 @@ def run_one(robot, q, v, a, tau, mask, f_ext):
     return soa.hybrid_dynamics(robot, q, v, a, tau, mask, f_ext)
 
 
-@pytest.mark.parametrize("name", ONE)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ALL_TREES)
 def test_hybrid_dynamics_with_traced_masks(name):
     """All free is forward, all prescribed is inverse, any mix is the Schur complement of the dense equations."""
     robot = ALL_TREES[name]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from helpers.compare import assert_close
-from scipy.signal import butter, sosfiltfilt
 
 from jaxsoa import identify
 
@@ -14,6 +13,8 @@ TIME = np.arange(0, 8, 1 / RATE)
 
 
 def test_same_as_butterworth_forwards_and_backwards():
+    from scipy.signal import butter, sosfiltfilt  # here, because importing it takes a second of every worker
+
     x = np.random.default_rng(0).normal(size=(len(TIME), 2)).cumsum(axis=0) * 0.1
     (smooth,) = identify.zero_phase(x, RATE, 5.0)
     expected = sosfiltfilt(butter(4, 5.0, fs=RATE, output="sos"), x, axis=0)

@@ -11,6 +11,8 @@ from helpers.compare import assert_close
 import jaxsoa as soa
 from jaxsoa import identify
 
+pytestmark = pytest.mark.slow  # one optimal design is what all of them share, and it takes most of the time
+
 
 def _robot() -> soa.Multibody:
     robot = soa.models.chain(2)

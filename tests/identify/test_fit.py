@@ -86,6 +86,7 @@ def test_five_per_cent_noise_is_within_the_predicted_deviations(arm):
     assert_close(result.rms_after, 1 / result.weights, 0.05)
 
 
+@pytest.mark.slow
 def test_compressed_data_gives_the_same_answer(arm):
     """The general way (derivatives of inverse dynamics at every sample), by passing the residual explicitly."""
     robot, truth, _ = arm

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import jax
 import numpy as np
 import pytest
@@ -25,6 +27,11 @@ SMALL = [
     "gymnasium/envs/mujoco/assets/humanoid.xml",
     "gymnasium/envs/mujoco/assets/reacher.xml",
 ]
+
+# labmaze, which dm_control needs, has no wheels for Python 3.13 and later: there the models of the others are compared.
+MISSING = {name.split("/")[0] for name in SMALL if name not in MJCF_FILES}
+EXCUSED = {"dm_control"} if sys.version_info >= (3, 13) else set()
+with_the_packages = pytest.mark.skipif(not MISSING <= EXCUSED, reason=f"not installed: {', '.join(sorted(MISSING))}")
 
 
 def random_q(robot: soa.Multibody, rng: np.random.Generator) -> np.ndarray:
@@ -116,13 +123,14 @@ def compare_leaves(forest: Forest, name: str) -> None:
         assert_array_equal(np.asarray(getattr(forested, leaf))[forest.v_slices[name]], getattr(single, leaf))
 
 
-@pytest.mark.skipif(not set(SMALL) <= MJCF_FILES.keys(), reason="dm_control or gymnasium is not installed")
+@with_the_packages
 def test_smooth_dynamics_equal_mujocos():
-    compare_with_mujoco(Forest({name: MJCF_FILES[name] for name in SMALL}, (0.3, -0.2, -9.81)), 1e-10)
+    paths = {name: MJCF_FILES[name] for name in SMALL if name in MJCF_FILES}
+    compare_with_mujoco(Forest(paths, (0.3, -0.2, -9.81)), 1e-10)
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not set(SMALL) <= MJCF_FILES.keys(), reason="dm_control or gymnasium is not installed")
+@with_the_packages
 def test_smooth_dynamics_of_all_models_equal_mujocos(capsys):
     paths, refused = {}, {}
     for name, path in MJCF_FILES.items():
@@ -137,7 +145,7 @@ def test_smooth_dynamics_of_all_models_equal_mujocos(capsys):
             name,
             reason,
         )
-    assert len(paths) >= 50
+    assert len(paths) >= (10 if "dm_control" in MISSING else 50)
     errors = compare_with_mujoco(Forest(paths, (0.3, -0.2, -9.81)), 1e-9)
     with capsys.disabled():
         print(f"\n{len(MJCF_FILES)} XML files: {len(paths)} robots equal MuJoCo's, {len(refused)} files are no robots;")

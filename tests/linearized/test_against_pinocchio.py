@@ -12,12 +12,15 @@ import jaxsoa as soa
 from jaxsoa.linearized.conventional import conventional_linearization, conventional_perturbation
 
 pytest.importorskip("pinocchio")
-pytestmark = pytest.mark.skipif(not EXAMPLE_ROBOTS, reason="example-robot-data is not installed")
+pytestmark = [
+    pytest.mark.slow,  # test_models.py compares the same algorithms with automatic differentiation on smaller robots
+    pytest.mark.skipif(not EXAMPLE_ROBOTS, reason="example-robot-data is not installed"),
+]
 
 from linearized_oracle import pinocchio_matrices, twin_without_armature  # noqa: E402
 
-FAST = {"panda.urdf": False}
-SLOW = {  # file: does its base float?
+ROBOTS = {  # file: does its base float?
+    "panda.urdf": False,
     "double_pendulum.urdf": False,
     "ur5_robot.urdf": False,
     "kinova.urdf": False,
@@ -43,10 +46,7 @@ def algorithms(robot, q, v, tau, dq, dv, da, dtau):
     )
 
 
-@pytest.mark.parametrize(
-    "name, floating",
-    [*FAST.items(), *(pytest.param(*item, marks=pytest.mark.slow) for item in SLOW.items())],
-)
+@pytest.mark.parametrize("name, floating", ROBOTS.items())
 def test_all_six_algorithms(name, floating):
     twin = twin_without_armature(EXAMPLE_ROBOTS[name], floating_base=floating)
     q, v, tau, _ = random_states(twin.robot, 11, 2)

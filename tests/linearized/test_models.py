@@ -65,7 +65,7 @@ def test_the_slow_tree_has_joints_of_every_kind():
     assert set(SLOW_ROBOTS["tree of all kinds"]().topology.kinds) == moving
 
 
-@on_robots()
+@on_robots("mixed")
 def test_inverse_model_is_the_derivative_of_inverse_dynamics(make):
     robot = make()
     states = random_states(robot, 1, 2)
@@ -77,7 +77,7 @@ def test_inverse_model_is_the_derivative_of_inverse_dynamics(make):
         assert_close(z, y[1], 1e-12, f"{name}, one state")
 
 
-@on_robots()
+@on_robots("mixed")
 def test_forward_model_is_the_derivative_of_forward_dynamics(make):
     robot = make()
     states = random_states(robot, 2, 2)
@@ -109,7 +109,8 @@ def test_the_form_for_large_robots(make, monkeypatch):
             assert_close(x, y, 1e-10, f"{way}: {name}")
 
 
-@on_robots("mixed")
+@pytest.mark.slow
+@on_robots()
 def test_other_ways_to_the_forward_model(make):
     """Algorithm 4, and Algorithm 6 in the form that higher derivatives take, against reverse mode."""
     robot = make()
@@ -130,7 +131,7 @@ def test_inverse_model_by_reverse_mode(make):
         assert_close(x, y, 1e-12)
 
 
-@on_robots()
+@on_robots("mixed")
 def test_perturbations_are_directional_derivatives(make):
     """Algorithms 1, 3 and 5 along one random direction."""
     robot = make()

@@ -134,7 +134,7 @@ class Case:
         self.robot = robot
         self.q = robot.random(jax.random.key(seed))
         mask = jnp.asarray(np.random.default_rng(seed).random(robot.nv) < 0.4) if prescribed else None
-        self.o = soa.operators(robot, self.q, mask)
+        self.o = soa.operators(robot, self.q, prescribed=mask)
         self.dense = DenseAlgebra(robot, self.q, mask)
         self.rng = np.random.default_rng(seed)
 

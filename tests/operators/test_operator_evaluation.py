@@ -172,6 +172,7 @@ def test_simplify_inside_jit_on_an_argument():
     close(simple @ x, c.dense(expression) @ x)
 
 
+@pytest.mark.slow
 def test_gradients_equal_those_of_the_dense_version():
     """With respect to q and to the robot's leaves, through the Riccati sweep and joints of three degrees of freedom."""
     robot = soa.models.random_tree(4, 3, ["revolute", "spherical"], armature=True)

@@ -28,6 +28,7 @@ def test_pendulum_swing_up():
     assert float(jnp.abs(solution.controls).max()) <= 2.0  # 4.9 N m would lift it straight
 
 
+@pytest.mark.slow
 def test_analytical_derivatives_of_actuated_joints_are_those_of_forward_mode():
     """A free body whose base has no motor: A and B in tangent coordinates, either way."""
     task = tasks.space_reaching(joints=2, step=semi_implicit_euler)

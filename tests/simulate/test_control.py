@@ -55,6 +55,7 @@ def test_no_limits_no_force_no_nan():
     assert value == 0 and all(finite)
 
 
+@pytest.mark.slow
 def test_a_bounce_keeps_energy_without_damping_and_its_gradient_is_exact(limited):
     def end(limits, stops):
         robot = limited.replace(limits=limits)

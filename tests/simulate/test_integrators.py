@@ -13,7 +13,7 @@ from jax import lax
 import jaxsoa as soa
 from jaxsoa import simulate
 
-ORDER = {"semi_implicit_euler": 1, "rk4": 4, "implicit_midpoint": 2}
+ORDER = {"semi_implicit_euler": 1, "rk4": 4, "implicit_midpoint": 2, "leapfrog": 2, "variational_euler": 1}
 SPAN = 0.2
 
 
@@ -45,7 +45,10 @@ def distance(robot, a, b) -> float:
     return float(jnp.linalg.norm(robot.difference(a.q, b.q)) + jnp.linalg.norm(a.v - b.v))
 
 
-@pytest.mark.parametrize("integrator", sorted(simulate.INTEGRATORS))
+@pytest.mark.parametrize(
+    "integrator",
+    [pytest.param(i, marks=[pytest.mark.slow] * (i == "variational_euler")) for i in sorted(simulate.INTEGRATORS)],
+)
 def test_order_of_accuracy_on_the_manifold(floating, integrator):
     exact = compiled("rk4")(floating, *start(floating), SPAN / 640, 640)
     counts = (10, 20, 40)
@@ -90,6 +93,71 @@ def test_the_momentum_balance_can_be_kept_by_construction(floating, gravity):
     # It is still the same method: as near to the truth as before, or nearer.
     exact = compiled("rk4")(robot, *before, SPAN / 640, 640)
     assert distance(robot, kept, exact) < 1.5 * distance(robot, plain, exact)
+
+
+@pytest.mark.slow
+def test_the_variational_step_is_symplectic_and_the_default_is_not():
+    """The derivative D of one step in positions and momenta has D* W D = W, with W = [[0, 1], [-1, 0]]."""
+    robot = soa.models.random_tree(5, 3, kinds=["revolute", "prismatic"], shape="chain").frictionless()
+    n, dt = robot.nv, 1e-2
+    q, v = start(robot)
+
+    def step(q, p, integrator):
+        v = soa.solve_mass_matrix(robot, q, p)
+        q, v = soa.step(robot, q, v, jnp.zeros(n), dt, integrator=integrator)
+        return jnp.concatenate([q, soa.mass_times(robot, q, v)])
+
+    @jax.jit
+    def derivatives(q, v):
+        p = soa.mass_times(robot, q, v)
+        both = [jax.jacfwd(step, argnums=(0, 1))(q, p, name) for name in ("variational_euler", "semi_implicit_euler")]
+        return [jnp.concatenate(parts, axis=1) for parts in both]
+
+    W = np.block([[np.zeros((n, n)), np.eye(n)], [-np.eye(n), np.zeros((n, n))]])
+    variational, default = (np.abs(D.T @ W @ D - W).max() for D in map(np.asarray, derivatives(q, v)))
+    assert variational < 1e-7  # the velocity's iterations leave (rate x dt)^5
+    assert default > 1e-3
+
+
+def test_energy_of_a_double_pendulum_stays():
+    """Ten seconds at 1 ms, swinging widely; energy relative to what the fall can give."""
+    robot = soa.models.pendulum(2).frictionless()
+    q, v = jnp.array([1.5, 0.5]), jnp.zeros(2)
+
+    def energy(s):
+        return soa.kinetic_energy(robot, s.q, s.v) + soa.potential_energy(robot, s.q)
+
+    @jax.jit
+    def errors(q, v):
+        lowest = soa.potential_energy(robot, jnp.zeros(2))
+        first = soa.potential_energy(robot, q)
+        options = {"steps": 10_000, "record": energy, "every": 50}
+        runs = [
+            soa.rollout(robot, q, v, None, 1e-3, integrator=name, **options)
+            for name in ("leapfrog", "variational_euler", "semi_implicit_euler")
+        ]
+        return [(run - first) / jnp.abs(first - lowest) for run in runs]
+
+    leapfrog, variational, default = (np.asarray(x) for x in errors(q, v))
+    assert np.abs(leapfrog).max() < 2e-4
+    drift = [abs(x[len(x) // 2 :].mean() - x[: len(x) // 2].mean()) for x in (variational, default)]
+    assert np.abs(variational).max() < 2e-2  # it oscillates, by first order
+    assert drift[0] < 1e-3
+    assert np.abs(default).max() > 5 * np.abs(leapfrog).max()
+
+
+@pytest.mark.slow
+def test_a_free_flyers_momentum_is_kept_by_symmetry(floating):
+    """Noether's theorem for the variational step, on free and spherical joints, where plain Euler loses percents."""
+    robot = floating.with_gravity(jnp.zeros(3)).frictionless()
+    momentum = jax.jit(soa.momentum)
+    before = start(robot)
+    h = np.asarray(momentum(robot, *before))
+    lost = {}
+    for name in ("variational_euler", "semi_implicit_euler"):
+        after = compiled(name)(robot, *before, SPAN / 40, 40)
+        lost[name] = np.abs(momentum(robot, *after) - h).max() / np.abs(h).max()
+    assert lost["variational_euler"] < 1e-6 < 1e-4 < lost["semi_implicit_euler"]
 
 
 def test_refusals_say_what_is_wrong():

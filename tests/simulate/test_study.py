@@ -55,11 +55,11 @@ def test_resumed_without_losing_or_repeating(tmp_path, capsys):
 
 def test_another_study_in_the_same_folder_is_refused(tmp_path):
     simulate.run_study(squares([]), 4, tmp_path, chunk=4, settings={"power": 2})
-    with pytest.raises(ValueError, match=r"power: 2 there, 3 now"):
+    with pytest.raises(ValueError, match=r"settings\['power'\]: 2 there, 3 now"):
         simulate.run_study(squares([]), 4, tmp_path, chunk=4, settings={"power": 3})
     with pytest.raises(ValueError, match="another study"):
         simulate.run_study(squares([]), 8, tmp_path, chunk=4, settings={"power": 2})
-    assert json.loads((tmp_path / "study.json").read_text())["power"] == 2
+    assert json.loads((tmp_path / "study.json").read_text())["settings"] == {"power": 2}
 
 
 def test_archives_are_what_numpy_reads(tmp_path):

@@ -1,0 +1,127 @@
+"""Every private or moving interface of JAX that the kernels need, for the oldest and the newest version supported.
+
+JAX 0.11 renamed the parameters of `scan` and made closed and open jaxprs one class; all such differences end here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax.core import ShapedArray, Tracer as Tracer
+from jax.extend.core import Primitive as Primitive, jaxpr_as_fun as jaxpr_as_fun
+from jax.interpreters import ad as ad, batching as batching, mlir as mlir, partial_eval as partial_eval
+
+
+class Opened(NamedTuple):
+    """A jaxpr and the values of its constants."""
+
+    jaxpr: Any
+    consts: Sequence[Any]
+
+
+def opened(program: Any) -> Opened:
+    """A closed or open jaxpr, whichever this JAX has."""
+    inner = getattr(program, "jaxpr", program)
+    return Opened(inner, tuple(getattr(program, "consts", ()) or ()))
+
+
+def in_avals(program: Any) -> list[Any]:
+    return [v.aval for v in opened(program).jaxpr.invars]
+
+
+def out_avals(program: Any) -> list[Any]:
+    return [v.aval for v in opened(program).jaxpr.outvars]
+
+
+def called(params: dict[str, Any]) -> Opened | None:
+    """The program that an equation with these parameters calls (jit, custom_jvp_call, checkpoint, ...)."""
+    for name in ("jaxpr", "call_jaxpr", "call", "fun_jaxpr"):
+        if params.get(name) is not None:
+            return opened(params[name])
+    return None
+
+
+class ScanParts(NamedTuple):
+    consts: int
+    carries: int
+    length: int
+    reverse: bool
+    body: Opened
+
+
+def scan_parts(params: dict[str, Any]) -> ScanParts:
+    if "num_consts" in params:
+        consts, carries = params["num_consts"], params["num_carry"]
+    else:  # trees of what comes in: constants, carries, slices
+        consts, carries = (len(jax.tree.leaves(part, is_leaf=_is_none)) for part in tuple(params["ft_in"])[:2])
+    return ScanParts(consts, carries, params["length"], params["reverse"], opened(params["jaxpr"]))
+
+
+def _is_none(x: Any) -> bool:
+    return x is None
+
+
+def linear_solve(params: dict[str, Any], arguments: list) -> tuple[Opened, list]:
+    """The program inside a `custom_linear_solve` that solves, and what it is called with."""
+    lengths, programs = params["const_lengths"], params["jaxprs"]
+    before = lengths.matvec + lengths.vecmat
+    consts = arguments[before : before + lengths.solve]
+    right = arguments[before + lengths.solve + lengths.transpose_solve :]
+    return opened(programs.solve), [*consts, *right]
+
+
+def varying(avals: Sequence[Any]) -> frozenset:
+    """The mesh axes of a surrounding `shard_map` along which any of these vary."""
+    return frozenset().union(*(_varying_axes(aval) for aval in avals))
+
+
+def _varying_axes(aval: Any) -> frozenset:
+    found = getattr(aval, "vma", None)
+    if found is None:
+        found = getattr(getattr(aval, "mat", None), "varying", None)
+    return frozenset(found or ())
+
+
+def shaped(shape: tuple[int, ...], dtype: Any, axes: frozenset) -> ShapedArray:
+    if not axes:
+        return ShapedArray(shape, dtype)
+    try:
+        return ShapedArray(shape, dtype, vma=axes)
+    except TypeError:
+        from jax._src.core import ManualAxisType  # where `vma` has moved to
+
+        return ShapedArray(shape, dtype, manual_axis_type=ManualAxisType(varying=axes))  # pyright: ignore
+
+
+def for_export(context: Any) -> bool:
+    """Whether a program is lowered to be run in another process."""
+    parameters = context.module_context.lowering_parameters
+    return bool(getattr(parameters, "for_export", False))
+
+
+def dead_code_rule(primitive: Primitive, rule: Callable) -> None:
+    """`rule(used_results, equation)`; JAX 0.12 hands over in between which arguments are live."""
+    partial_eval.dce_rules[primitive] = lambda used_results, *rest: rule(used_results, rest[-1])
+
+
+def register_target(name: str, address: int, partitionable: bool) -> None:
+    """Machine code at an address as a target that XLA's CPU programs can call."""
+    import ctypes
+
+    new = ctypes.pythonapi.PyCapsule_New
+    new.restype, new.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+    capsule = new(address, b"xla._CUSTOM_CALL_TARGET", None)
+    jax.ffi.register_ffi_target(name, capsule, platform="cpu", api_version=1)
+    if partitionable:
+        jax.ffi.register_ffi_target_as_batch_partitionable(name)
+
+
+def is_literal(x: Any) -> bool:
+    return hasattr(x, "val")
+
+
+def literal(x: Any) -> np.ndarray:
+    return np.asarray(x.val)

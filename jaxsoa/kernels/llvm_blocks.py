@@ -1,0 +1,198 @@
+"""Blocks of states in and out of a kernel: batch-first arrays, transposed to one vector per component.
+
+    load_block, store_block      full blocks, by squares of lanes transposed in registers
+    part_in, part_out            the last block, element by element; missing states repeat the last one
+    range                        all blocks from one state to another
+"""
+
+from __future__ import annotations
+
+from jaxsoa.kernels.llvm_values import Lanes, Writer, function
+
+
+def _transposed(writer: Writer, rows: list[str]) -> list[str]:
+    """Columns of a square of lanes, by rounds of shuffles."""
+    W, V, distance, current = writer.lanes.width, writer.lanes.type, 1, rows
+    while distance < W:
+        new = list(current)
+        for i in range(W):
+            if i & distance:
+                continue
+            a, b = current[i], current[i | distance]
+            low = [(j & ~distance) + (W if j & distance else 0) for j in range(W)]
+            high = [(j | distance) + (W if j & distance else 0) for j in range(W)]
+            for at, order in ((i, low), (i | distance, high)):
+                mask = ", ".join(f"i32 {j}" for j in order)
+                new[at] = writer.let(f"shufflevector {V} {a}, {V} {b}, <{W} x i32> <{mask}>")
+        current, distance = new, 2 * distance
+    return current
+
+
+LOOPED = 6
+"""Squares of an array from which its transposes are a loop, to compile faster."""
+
+
+def _loop(writer: Writer, name: str, squares: int, body) -> None:
+    """`body(column)` for the first columns of `squares` squares."""
+    before, start = f"before{name}", f"loop{name}"
+    lines, W = writer.lines, writer.lanes.width
+    lines += [f"  br label %{before}", f"{before}:", f"  br label %{start}", f"{start}:"]
+    lines.append(f"  %c{name} = phi i64 [0, %{before}], [%n{name}, %{start}]")
+    body(f"%c{name}")
+    lines.append(f"  %n{name} = add i64 %c{name}, {W}")
+    lines.append(f"  %m{name} = icmp slt i64 %n{name}, {squares * W}")
+    lines.append(f"  br i1 %m{name}, label %{start}, label %end{name}")
+    lines.append(f"end{name}:")
+
+
+def load_block(lanes: Lanes, sizes, batched, starts) -> str:
+    """@load_block(arguments, in, first): a full block of states, component by component."""
+    writer, W, V, size = Writer(lanes), lanes.width, lanes.type, lanes.bytes
+    for k, n in enumerate(sizes):
+        if not batched[k] or n == 0:
+            continue
+        base = writer.let(f"load ptr, ptr {writer.at('%arguments', 8 * k)}")
+        row = writer.let(f"getelementptr i8, ptr {base}, i64 {writer.let(f'mul i64 %first, {n * size}')}")
+        own = writer.at("%in", starts[k] * W * size)
+
+        def square(far: str, near: str, n: int = n) -> None:
+            rows = [writer.let(f"load {V}, ptr {writer.at(far, i * n * size)}, align {size}") for i in range(W)]
+            for j, column in enumerate(_transposed(writer, rows)):
+                writer.lines.append(f"  store {V} {column}, ptr {writer.at(near, j * W * size)}, align {W * size}")
+
+        _squares(writer, str(k), n, row, own, square)
+        if n < W:
+            for j in range(n):
+                found = "poison"
+                for lane in range(W):
+                    place = writer.at(row, (lane * n + j) * size)
+                    x = writer.let(f"load {lanes.scalar}, ptr {place}, align {size}")
+                    found = writer.let(f"insertelement {V} {found}, {lanes.scalar} {x}, i64 {lane}")
+                writer.lines.append(f"  store {V} {found}, ptr {writer.at(own, j * W * size)}, align {W * size}")
+    return function("@load_block(ptr noalias %arguments, ptr noalias %in, i64 %first)", writer)
+
+
+def _squares(writer: Writer, name: str, n: int, row: str, own: str, square) -> None:
+    """`square(place in the array, place in the block)` for squares that cover rows of n; the last may overlap."""
+    W, size = writer.lanes.width, writer.lanes.bytes
+    whole = n // W
+    if whole >= LOOPED:
+
+        def at(column: str) -> None:
+            far = writer.let(f"getelementptr {writer.lanes.scalar}, ptr {row}, i64 {column}")
+            near = writer.let(f"getelementptr {writer.lanes.type}, ptr {own}, i64 {column}")
+            square(far, near)
+
+        _loop(writer, name, whole, at)
+    else:
+        for c in range(0, whole * W, W):
+            square(writer.at(row, c * size), writer.at(own, c * W * size))
+    if n % W and n > W:
+        square(writer.at(row, (n - W) * size), writer.at(own, (n - W) * W * size))
+
+
+def store_block(lanes: Lanes, results, ends) -> str:
+    """@store_block(results, out, first): the inverse of @load_block."""
+    writer, W, V, size = Writer(lanes), lanes.width, lanes.type, lanes.bytes
+    for k, n in enumerate(results):
+        if n == 0:
+            continue
+        base = writer.let(f"load ptr, ptr {writer.at('%results', 8 * k)}")
+        row = writer.let(f"getelementptr i8, ptr {base}, i64 {writer.let(f'mul i64 %first, {n * size}')}")
+        own = writer.at("%out", ends[k] * W * size)
+
+        def square(far: str, near: str, n: int = n) -> None:
+            places = [writer.at(near, j * W * size) for j in range(W)]
+            columns = [writer.let(f"load {V}, ptr {place}, align {W * size}") for place in places]
+            for lane, x in enumerate(_transposed(writer, columns)):
+                writer.lines.append(f"  store {V} {x}, ptr {writer.at(far, lane * n * size)}, align {size}")
+
+        _squares(writer, str(k), n, row, own, square)
+        if n < W:
+            for j in range(n):
+                x = writer.let(f"load {V}, ptr {writer.at(own, j * W * size)}, align {W * size}")
+                for lane in range(W):
+                    one = writer.let(f"extractelement {V} {x}, i64 {lane}")
+                    place = writer.at(row, (lane * n + j) * size)
+                    writer.lines.append(f"  store {lanes.scalar} {one}, ptr {place}, align {size}")
+    return function("@store_block(ptr noalias %results, ptr noalias %out, i64 %first)", writer)
+
+
+def block_range(lanes: Lanes, sizes, batched, starts, results, ends) -> str:
+    """@range: blocks from one state to another; the last one may be filled up with its last state."""
+    W, size = lanes.width, lanes.bytes
+    n_in, n_out = max(1, starts[-1]) * W * size, max(1, ends[-1]) * W * size
+    text = []
+    given = [n if b else 0 for n, b in zip(sizes, batched, strict=True)]
+    for kind, lengths, offsets in (("in", given, starts), ("out", results, ends)):
+        arrays = "arguments" if kind == "in" else "results"
+        lines = []
+        for k, n in enumerate(lengths):
+            if n == 0:
+                continue
+            source, target = ("far", "near") if kind == "in" else ("near", "far")
+            copy = f"""  %x{k} = load {lanes.scalar}, ptr %{source}{k}, align {size}
+  store {lanes.scalar} %x{k}, ptr %{target}{k}, align {size}"""
+            lines.append(f"""  br label %head{k}
+head{k}:
+  %at{k} = getelementptr i8, ptr %{arrays}, i64 {8 * k}
+  %base{k} = load ptr, ptr %at{k}
+  br label %lane{k}
+lane{k}:
+  %l{k} = phi i64 [0, %head{k}], [%ln{k}, %next{k}]
+  %inside{k} = icmp slt i64 %l{k}, %count
+  %state{k} = select i1 %inside{k}, i64 %l{k}, i64 %last
+  %number{k} = add i64 %first, %state{k}
+  %offset{k} = mul i64 %number{k}, {n * size}
+  %row{k} = getelementptr i8, ptr %base{k}, i64 %offset{k}
+  %column{k} = getelementptr {lanes.scalar}, ptr %block, i64 %l{k}
+  %own{k} = getelementptr i8, ptr %column{k}, i64 {offsets[k] * W * size}
+  br label %element{k}
+element{k}:
+  %e{k} = phi i64 [0, %lane{k}], [%en{k}, %element{k}]
+  %far{k} = getelementptr {lanes.scalar}, ptr %row{k}, i64 %e{k}
+  %stride{k} = mul i64 %e{k}, {W * size}
+  %near{k} = getelementptr i8, ptr %own{k}, i64 %stride{k}
+{copy}
+  %en{k} = add i64 %e{k}, 1
+  %more{k} = icmp slt i64 %en{k}, {n}
+  br i1 %more{k}, label %element{k}, label %next{k}
+next{k}:
+  %ln{k} = add i64 %l{k}, 1
+  %again{k} = icmp slt i64 %ln{k}, {W if kind == "in" else "%count"}
+  br i1 %again{k}, label %lane{k}, label %done{k}
+done{k}:""")
+        text.append(
+            f"define internal void @part_{kind}"
+            f"(ptr noalias %{arrays}, ptr noalias %block, i64 %first, i64 %count) #0 {{\n"
+            "  %last = sub i64 %count, 1\n" + "\n".join(lines) + "\n  ret void\n}\n"
+        )
+    return "".join(text) + f"""
+define internal void @range(ptr %arguments, ptr %results, ptr %shared, i64 %from, i64 %to) #0 {{
+entry:
+  %in = alloca [{n_in} x i8], align 64
+  %out = alloca [{n_out} x i8], align 64
+  br label %loop
+loop:
+  %first = phi i64 [%from, %entry], [%after, %next]
+  %after = add i64 %first, {W}
+  %full = icmp sle i64 %after, %to
+  br i1 %full, label %whole, label %part
+whole:
+  call void @load_block(ptr %arguments, ptr %in, i64 %first)
+  call void @body(ptr %in, ptr %out, ptr %shared)
+  call void @store_block(ptr %results, ptr %out, i64 %first)
+  br label %next
+part:
+  %count = sub i64 %to, %first
+  call void @part_in(ptr %arguments, ptr %in, i64 %first, i64 %count)
+  call void @body(ptr %in, ptr %out, ptr %shared)
+  call void @part_out(ptr %results, ptr %out, i64 %first, i64 %count)
+  br label %next
+next:
+  %more = icmp slt i64 %after, %to
+  br i1 %more, label %loop, label %end
+end:
+  ret void
+}}
+"""

@@ -1,0 +1,129 @@
+"""LLVM IR to machine code that XLA can call, by llvmlite; compiled once, kept for the life of the process."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import threading
+import warnings
+from functools import cache
+from typing import Any, NamedTuple
+
+from jaxsoa.kernels import disk_cache, jax_interface, settings
+from jaxsoa.kernels.llvm_module import Target
+
+EMITTER = "1"
+"""Version of what is emitted; part of the key of every kernel on disk."""
+
+OPTIMIZATION = 1
+"""Of code generation only: LLVM's passes on IR take longer than they save."""
+
+
+class KernelNotice(UserWarning):
+    """Kernels cannot be compiled here; everything works, more slowly."""
+
+
+@cache
+def _llvm() -> Any:
+    """llvmlite's binding, ready for this processor, or None (said once)."""
+    try:
+        import llvmlite.binding as llvm
+
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+        return llvm
+    except Exception as error:
+        warnings.warn(
+            f"jaxsoa's kernels need llvmlite, which cannot be used here ({error}); JAX compiles everything instead.",
+            KernelNotice,
+            stacklevel=2,
+        )
+        return None
+
+
+def available() -> bool:
+    return settings.wanted() and _llvm() is not None
+
+
+class _Host(NamedTuple):
+    triple: str
+    cpu: str
+    features: str
+    target: Target
+
+
+@cache
+def _host() -> _Host:
+    llvm = _llvm()
+    triple, cpu = llvm.get_process_triple(), llvm.get_host_cpu_name()
+    try:
+        features = llvm.get_host_cpu_features()
+    except RuntimeError:  # not known for this processor: only what its architecture always has
+        features = {}
+    x86 = triple.startswith(("x86_64", "i386", "i686"))
+    wide = 64 if features.get("avx512f") else 32 if features.get("avx") else 16
+    fused = bool(features.get("fma")) if x86 else True
+    text = features.flatten() if features else ""
+    return _Host(triple, cpu, text, Target(wide, fused, x86))
+
+
+def target() -> Target:
+    return _host().target
+
+
+def _machine(llvm: Any) -> Any:
+    host = _host()
+    found = llvm.Target.from_triple(host.triple)
+    return found.create_target_machine(cpu=host.cpu, features=host.features, opt=OPTIMIZATION, jit=True)
+
+
+class _Loaded:
+    """All kernels of this process: their code is never freed, because compiled programs may call it at any time."""
+
+    def __init__(self):
+        self.lock = threading.RLock()
+        self.names: dict[str, str] = {}
+        self.engine: Any = None
+
+    def load(self, text: str, threads: bool, partitionable: bool) -> tuple[str, bool]:
+        """The registered target of a module whose entry is called @NAME, and whether it had to be compiled."""
+        host = _host()
+        options = (EMITTER, OPTIMIZATION, _llvm().llvm_version_info, host, text)
+        key = hashlib.sha256(repr(options).encode()).hexdigest()
+        with self.lock:
+            if key in self.names:
+                return self.names[key], False
+            name = f"jaxsoa_{key[:24]}"
+            code, compiled = disk_cache.load(key), False
+            if code is None:
+                code, compiled = self._compile(text.replace("@NAME", f"@{name}")), True
+                disk_cache.store(key, code)
+            address = self._add(code, name, threads)
+            jax_interface.register_target(name, address, partitionable)
+            self.names[key] = name
+            return name, compiled
+
+    def _compile(self, text: str) -> bytes:
+        llvm = _llvm()
+        module = llvm.parse_assembly(text, llvm.create_context())
+        module.verify()
+        return _machine(llvm).emit_object(module)
+
+    def _add(self, code: bytes, name: str, threads: bool) -> int:
+        llvm = _llvm()
+        if self.engine is None:
+            self.engine = llvm.create_mcjit_compiler(llvm.parse_assembly("", llvm.create_context()), _machine(llvm))
+        self.engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+        self.engine.finalize_object()
+        if threads:
+            place = self.engine.get_global_value_address(f"{name}_threads")
+            ctypes.c_int64.from_address(place).value = settings.threads()
+        return self.engine.get_function_address(name)
+
+
+_loaded = _Loaded()
+
+
+def load(text: str, *, threads: bool, partitionable: bool) -> tuple[str, bool]:
+    """Compile a module (entry @NAME) and register it with XLA: (name of the target, whether it was compiled anew)."""
+    return _loaded.load(text, threads, partitionable)
