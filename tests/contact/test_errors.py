@@ -43,9 +43,9 @@ def test_bad_numbers_and_names_are_refused(make, message):
 def test_meshes_and_other_things_are_no_ground():
     with pytest.raises(TypeError, match="meshes are not supported: describe them by points"):
         contact.Scene(POINTS, "terrain.stl")  # pyright: ignore[reportArgumentType]
-    with pytest.raises(TypeError, match="a contact.Scene"):
+    with pytest.raises(TypeError, match=r"a contact\.Scene"):
         contact.step(ball(), POINTS, *_state(ball()), 1e-3)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(TypeError, match="contact.Scene, got str"):
+    with pytest.raises(TypeError, match=r"contact\.Scene, got str"):
         soa.step(ball(), *_state(ball()), 1e-3, contact="ground")
     with pytest.raises(ValueError, match="semi_implicit_euler"):
         soa.step(ball(), *_state(ball()), 1e-3, contact=contact.Scene(POINTS, contact.Plane()), integrator="rk4")
