@@ -4,6 +4,7 @@ examples:
   jaxsoa simulate puma560 --q random --seconds 2 -o motion.npz --picture motion.gif
   jaxsoa simulate robot.urdf --q "shoulder=0.5,elbow=-1" --tau hold -o motion.csv
   jaxsoa simulate pendulum:3 --q 1,0,0 --dt 0.002 --integrator implicit_midpoint -o motion.npz
+  jaxsoa simulate quadruped.urdf --floating-base --q "floating_base=1,0,0,0,0,0,0.5" --ground 0.8 -o motion.npz
   jaxsoa view pendulum:3 --trajectory motion.npz
 """
 
@@ -32,7 +33,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
     length.add_argument("--seconds", type=float, default=1.0, help="simulated time (default 1)")
     length.add_argument("--steps", type=int, help="number of steps, instead of --seconds")
     parser.add_argument("--dt", type=float, default=1e-3, help="step in seconds (default 0.001)")
-    parser.add_argument("--integrator", default="rk4", choices=sorted(INTEGRATORS), help="default rk4")
+    parser.add_argument(
+        "--integrator", choices=sorted(INTEGRATORS), help="default rk4, on the ground semi_implicit_euler"
+    )
+    parser.add_argument(
+        "--ground",
+        type=float,
+        nargs="?",
+        const=0.8,
+        metavar="FRICTION",
+        help="a plane z = 0 that the collision shapes of the robot's file touch, with this friction (default 0.8)",
+    )
+    parser.add_argument("--touching", metavar="LINKS", help="only the shapes of these links, names with commas between")
     parser.add_argument(
         "--mimics",
         default="coupled",
@@ -55,14 +67,30 @@ def run(options: argparse.Namespace) -> int:
         raise ValueError("The simulation must have at least one step: --seconds or --steps is too small.")
     states.use_precision(options)
     robot = robots.load(options)
+    scene = _scene(robot, options)
+    options.integrator = options.integrator or ("rk4" if scene is None else "semi_implicit_euler")
     q, v, tau = states.state(robot, options)
     if options.mimics == "coupled":
         q, v = follow_mimics(robot, q, v)
-    motion, seconds = _simulate(robot, q, v, tau, options.dt, steps, options.integrator, options.mimics)
+    motion, seconds = _simulate(robot, q, v, tau, options.dt, steps, options.integrator, options.mimics, scene)
     return _report(robot, motion, seconds, options)
 
 
-def _simulate(robot, q, v, tau, dt: float, steps: int, integrator: str, mimics) -> tuple[dict[str, np.ndarray], float]:
+def _scene(robot, options: argparse.Namespace):
+    """The ground, if there is one."""
+    if options.ground is None:
+        return None
+    if not Path(options.robot).is_file():
+        raise ValueError(f"--ground needs the collision shapes of a URDF or MJCF file; {options.robot} is not a file.")
+    from jaxsoa import contact
+
+    links = None if options.touching is None else [name.strip() for name in options.touching.split(",")]
+    return contact.Scene(contact.points_of(robot, options.robot, links), contact.Plane(), options.ground)
+
+
+def _simulate(
+    robot, q, v, tau, dt: float, steps: int, integrator: str, mimics, scene=None
+) -> tuple[dict[str, np.ndarray], float]:
     """Times, states and energies, the start included; and the seconds it took after compilation."""
     import jax
     import jax.numpy as jnp
@@ -74,7 +102,8 @@ def _simulate(robot, q, v, tau, dt: float, steps: int, integrator: str, mimics) 
 
     @jax.jit
     def advance(q, v):
-        states = soa.rollout(robot, q, v, torques, dt, integrator=integrator, mimics=mimics)
+        options = {"integrator": integrator, "mimics": mimics, "contact": scene}
+        states = soa.rollout(robot, q, v, torques, dt, **options)
         energy = jax.vmap(lambda q, v: soa.kinetic_energy(robot, q, v) + soa.potential_energy(robot, q))
         return states.q, states.v, energy(states.q, states.v)
 

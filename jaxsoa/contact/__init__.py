@@ -8,6 +8,7 @@
 Friction cones are those that JPL 88-11, Part II, asks to be verified; here they hold.
 """
 
+from jaxsoa.contact.compliant import Compliant as Compliant
 from jaxsoa.contact.rows import gaps as gaps
 from jaxsoa.contact.scene import Points as Points, Scene as Scene
 from jaxsoa.contact.shapes import points_of as points_of

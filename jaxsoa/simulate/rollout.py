@@ -86,8 +86,12 @@ def rollout(
     """
     q, v, dt, time = robot.check_q(q), robot.check_v(v), robot.check_number(dt), robot.check_number(time, "time")
     if check_mimics(mimics) == "coupled" and robot.topology.mimics:
-        if contact is not None or integrator == "variational_euler":
-            raise ValueError('Neither contact nor variational_euler couples mimic joints yet: pass mimics="free".')
+        # Each of these has equations of its own, into which the couplings are not written yet.
+        others = {"contact": contact is not None, "loops": len(as_tuple(loops)) > 0, "prescribed": prescribed is not None}
+        others["variational_euler"] = integrator == "variational_euler"
+        if any(others.values()):
+            names = " and ".join(name for name, given in others.items() if given)
+            raise ValueError(f'Mimic joints cannot be coupled together with {names} yet: pass mimics="free".')
         q, v = follow_mimics(robot, q, v)
         integrator = coupled_integrator(integrator)
     torques = None

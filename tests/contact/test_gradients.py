@@ -135,6 +135,7 @@ def test_second_derivatives_are_refused_and_not_wrong():
         jax.eval_shape(jax.jacfwd(jax.jacfwd(height)), v)
 
 
+@pytest.mark.slow
 def test_relaxed_gradients_see_contacts_that_do_not_carry():
     robot = hopper()
     _, scene, q, v, tau = _inputs(robot, "separates", 0.0, 0.0)
