@@ -1,5 +1,8 @@
 """Simulation: steps and rollouts. Small on purpose; replace them with your own where they do not fit."""
 
+from jaxsoa.dynamics.springs import (
+    JointSprings as JointSprings,
+)
 from jaxsoa.simulate.adaptive import (
     solve_adaptively as solve_adaptively,
     vector_field as vector_field,
