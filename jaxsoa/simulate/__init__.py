@@ -1,5 +1,6 @@
 """Simulation: steps and rollouts. Small on purpose; replace them with your own where they do not fit."""
 
+from jaxsoa.dynamics.springs import JointSprings as JointSprings
 from jaxsoa.simulate.actuators import (
     ActuatorDescription as ActuatorDescription,
     Actuators as Actuators,

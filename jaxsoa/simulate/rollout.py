@@ -87,7 +87,7 @@ def rollout(
     q, v, dt, time = robot.check_q(q), robot.check_v(v), robot.check_number(dt), robot.check_number(time, "time")
     if check_mimics(mimics) == "coupled" and robot.topology.mimics:
         # Each of these has equations of its own, into which the couplings are not written yet.
-        others = {"contact": contact is not None, "loops": len(as_tuple(loops)) > 0, "prescribed": prescribed is not None}
+        others = {"contact": contact is not None, "loops": bool(loops), "prescribed": prescribed is not None}
         others["variational_euler"] = integrator == "variational_euler"
         if any(others.values()):
             names = " and ".join(name for name, given in others.items() if given)

@@ -114,6 +114,7 @@ def test_stewart_platform():
     check(robot, loops, q, v, jnp.asarray(rng.normal(size=robot.nv)), tolerance=1e-7)
 
 
+@pytest.mark.slow
 def test_gradients_by_model_loop_and_state():
     """Reverse mode along many leaves at once, at rest, against differences."""
     robot, loops, q = cc.mechanisms.four_bar()

@@ -1,4 +1,4 @@
-"""What goes through the door equals plain JAX: every transformation, batch size and type, on trees of all joint kinds."""
+"""What goes through the door equals plain JAX: transformations, batch sizes, types, trees of all joint kinds."""
 
 from functools import partial
 
