@@ -73,7 +73,7 @@ def low_latency_cpu() -> None:
 
 def _must_come_first(name: str) -> None:
     # JAX cannot be asked whether it has started, but from then on it refuses another number of CPU devices.
-    devices = jax.config.jax_num_cpu_devices
+    devices = getattr(jax.config, "jax_num_cpu_devices")  # noqa: B009
     try:
         jax.config.update("jax_num_cpu_devices", devices + 2)
     except RuntimeError:

@@ -6,6 +6,7 @@ is then (2, 2), however large the robot.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 import jax
@@ -21,6 +22,7 @@ import jaxsoa as soa
 FORWARD, REVERSE = jax.jacfwd, jax.jacrev
 COMPOSITIONS = [(outer, inner) for outer in (FORWARD, REVERSE) for inner in (FORWARD, REVERSE)]
 SLOW = pytest.mark.slow
+ALL = [SLOW, pytest.mark.skipif("JAXSOA_EVERY_COMBINATION" not in os.environ, reason="an hour of compiling: by hand")]
 
 
 def is_float(x) -> bool:
@@ -86,8 +88,8 @@ SMOOTH = [name for name, entry in TABLE.items() if entry.smooth]
 def parameters() -> list:
     """(function, model): the pendulum for every function of a tree, a floating tree for those of every day."""
     small = [(n, "pendulum" if TABLE[n].on == "tree" else TABLE[n].on) for n in SMOOTH]
-    marked = [pytest.param(*case, marks=() if case[0] in EVERY_DAY else SLOW) for case in small]
-    return marked + [pytest.param(n, "floating", marks=SLOW) for n in CORE if n in EVERY_DAY]
+    marked = [pytest.param(*case, marks=SLOW if case[0] in EVERY_DAY else ALL) for case in small]
+    return marked + [pytest.param(n, "floating", marks=ALL) for n in CORE if n in EVERY_DAY]
 
 
 @pytest.mark.parametrize(("name", "model"), parameters())
@@ -96,7 +98,7 @@ def test_all_compositions_of_both_modes_agree(name, model):
     assert_alike(jax.jit(lambda x: hessians(f, x))(jnp.zeros(2)), name)
 
 
-@pytest.mark.parametrize("name", ["soa.forward_dynamics", pytest.param("soa.inverse_dynamics", marks=SLOW)])
+@pytest.mark.parametrize("name", [pytest.param("soa.forward_dynamics", marks=SLOW)])
 def test_all_compositions_agree_inside_a_scan(name):
     """The Hessians of a loop around the function, and a loop around its Hessians."""
     f = problem_of(name, "pendulum")

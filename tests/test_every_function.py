@@ -27,6 +27,7 @@ def test_every_public_name_is_in_the_table_or_has_a_reason_not_to_be():
 
 
 SLOW = pytest.mark.slow
+ALL = [SLOW, pytest.mark.skipif("JAXSOA_EVERY_COMBINATION" not in os.environ, reason="an hour of compiling: by hand")]
 EVERY_DAY = ("soa.forward_dynamics", "soa.mass_matrix", "soa.solve_mass_matrix", "soa.link_velocities", "soa.regressor")
 """One function each of those with rules of their own for batches, and of those without."""
 
@@ -39,18 +40,17 @@ WAYS = [
     ("fixed", "float64", "v alone"),
     ("every kind", "float64", "models and states"),
 ]
-"""Every function in every one of these ways takes an hour to compile: set JAXSOA_EVERY_COMBINATION for that. Else each
-function is tried in one of them, and the next one in the next."""
+"""Every function in every one of these ways takes an hour to compile: set JAXSOA_EVERY_COMBINATION for that."""
 
 
 def cases() -> list:
     everything = "JAXSOA_EVERY_COMBINATION" in os.environ
     others = [name for name in entries_on("fixed") if name not in CORE]
-    found = [("floating", "float64", "states", EVERY_DAY, ())]
-    for k, way in enumerate(WAYS):
-        found.append((*way, CORE if everything else CORE[k :: len(WAYS)], SLOW))
-        if everything:
-            found.append((*way, others, SLOW))
+    found = [("floating", "float64", "states", EVERY_DAY, SLOW)]
+    if not everything:
+        return [pytest.param(*found[0][:4], marks=SLOW, id="floating, float64, states")]
+    for way in WAYS:
+        found += [(*way, CORE, SLOW), (*way, others, SLOW)]
     found += [
         ("pendulum", "float64", "nested", others, SLOW),
         ("pendulum", "float64", "states", entries_on("pendulum"), SLOW),
@@ -72,7 +72,7 @@ def test_batches_equal_one_state_at_a_time(model, dtype, how, names):
 
 
 @pytest.mark.parametrize(
-    "names", [EVERY_DAY[:2], pytest.param(CORE[::3], marks=SLOW)], ids=["two", "many"]
+    "names", [pytest.param(EVERY_DAY[:2], marks=SLOW), pytest.param(CORE[::3], marks=ALL)], ids=["two", "many"]
 )
 def test_functions_called_operation_by_operation_equal_compiled_ones(names):
     """Alone and under vmap, without jit."""
@@ -91,12 +91,13 @@ SHARDED = "soa.forward_dynamics;soa.mass_matrix_inverse;soa.rollout"
 @pytest.mark.parametrize(
     ("devices", "model", "names"),
     [
-        (2, "pendulum", SHARDED),
-        pytest.param(8, "pendulum", "all", marks=SLOW),
-        pytest.param(8, "fixed", "core", marks=SLOW),
-        pytest.param(2, "linkage", "all", marks=SLOW),
+        pytest.param(2, "pendulum", SHARDED, marks=SLOW),
+        pytest.param(8, "pendulum", SHARDED, marks=SLOW),
+        pytest.param(8, "pendulum", "all", marks=ALL),
+        pytest.param(8, "fixed", "core", marks=ALL),
+        pytest.param(2, "linkage", "all", marks=ALL),
     ],
-    ids=["a few", "solvers", "core", "linkage"],
+    ids=["two devices", "eight devices", "solvers", "core", "linkage"],
 )
 def test_sharded_functions_equal_one_state_at_a_time(devices, model, names):
     """In a process of its own, whose one CPU looks like several devices."""

@@ -107,13 +107,13 @@ def _mjcf_shapes(source: Any):
     model, file = compile_mjcf(source, None)
     import mujoco
 
-    kinds, names = mujoco.mjtGeom, body_names(model)
+    kinds, names = mujoco.mjtGeom, body_names(model)  # pyright: ignore[reportAttributeAccessIssue]
     for geom in range(model.ngeom):
         body = int(model.geom_bodyid[geom])
         if body == 0 or not (model.geom_contype[geom] or model.geom_conaffinity[geom]):
             continue
         size, matrix = np.array(model.geom_size[geom]), np.zeros(9)
-        mujoco.mju_quat2Mat(matrix, model.geom_quat[geom])
+        mujoco.mju_quat2Mat(matrix, model.geom_quat[geom])  # pyright: ignore[reportAttributeAccessIssue]
         match model.geom_type[geom]:
             case kinds.mjGEOM_SPHERE:
                 shape = _sphere(size[0])

@@ -85,7 +85,7 @@ def shaped(shape: tuple[int, ...], dtype: Any, axes: frozenset) -> ShapedArray:
     if not axes:
         return ShapedArray(shape, dtype)
     try:
-        return ShapedArray(shape, dtype, vma=axes)
+        return ShapedArray(shape, dtype, vma=axes)  # pyright: ignore
     except TypeError:
         from jax._src.core import ManualAxisType  # where `vma` has moved to
 

@@ -56,10 +56,11 @@ class _Host(NamedTuple):
 def _host() -> _Host:
     llvm = _llvm()
     triple, cpu = llvm.get_process_triple(), llvm.get_host_cpu_name()
+    features: Any = {}
     try:
         features = llvm.get_host_cpu_features()
     except RuntimeError:  # not known for this processor: only what its architecture always has
-        features = {}
+        pass
     x86 = triple.startswith(("x86_64", "i386", "i686"))
     wide = 64 if features.get("avx512f") else 32 if features.get("avx") else 16
     fused = bool(features.get("fma")) if x86 else True

@@ -132,7 +132,7 @@ class Program:
     def input(self, argument: int, element: int) -> int:
         return self.add_operation(("in", argument, element))
 
-    def unary(self, name: str, x: Operand) -> Operand:
+    def unary(self, name: str, x: Any) -> Any:
         if type(x) is not int:
             return self._fold_unary(name, x)
         if name == "neg":
@@ -155,7 +155,7 @@ class Program:
                 return self.number(math.erf(x))
             return self.number(_NUMPY_UNARY[name](np.float64(x)))
 
-    def binary(self, name: str, a: Operand, b: Operand) -> Operand:
+    def binary(self, name: str, a: Any, b: Any) -> Any:
         fixed_a, fixed_b = type(a) is not int, type(b) is not int
         if fixed_a and fixed_b:
             return self._fold_binary(name, a, b)
@@ -216,7 +216,7 @@ class Program:
         with np.errstate(all="ignore"):
             return self.number(_NUMPY_BINARY[name](np.float64(a), np.float64(b)))
 
-    def select(self, choice: Operand, otherwise: Operand, chosen: Operand) -> Operand:
+    def select(self, choice: Any, otherwise: Any, chosen: Any) -> Any:
         """`chosen` where `choice` is true."""
         if type(choice) is not int:
             return chosen if choice else otherwise

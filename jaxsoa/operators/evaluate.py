@@ -221,8 +221,7 @@ class _Link:
         handed = node.inputs[-1] if has_handed else None
         if name == "psi":
             H, G = self.blocks[slot, "H"], self.blocks[slot, "G"]
-            unknown = handed is not None and handed not in self.known
-            if unknown and self.nodes[handed].info == (slot, "G", False, False):
+            if handed is not None and handed not in self.known and self.nodes[handed].info == (slot, "G", False, False):
                 # (I - G H) z + G x = z + G (x - H z)
                 return state + rows(G, self.value(self.nodes[handed].inputs[0]) - rows(H, state))
             state = update(H, G, state)

@@ -144,7 +144,7 @@ def constrained(
     path, final = conditions(path), conditions(final)
     if not path and not final:
         raise ValueError("A constrained problem needs constraints; without any, use ilqr.")
-    start, dtype = floating_start(start)
+    start, dtype = floating_start(problem, start)
     given = problem.per_step is not None
     guess = controls.controls if isinstance(controls, ConstrainedSolution) else controls
     guess = problem.check_controls(guess, dtype)

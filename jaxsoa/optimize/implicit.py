@@ -60,7 +60,8 @@ def optimal_trajectory(
 
     def parts(parameters):
         setup = make(parameters)
-        return setup.problem, floating_start(setup.start)[0], conditions(setup.path), conditions(setup.final)
+        start, _ = floating_start(setup.problem, setup.start)
+        return setup.problem, start, conditions(setup.path), conditions(setup.final)
 
     @jax.custom_jvp
     def solve(parameters):

@@ -129,7 +129,7 @@ def grasp_rollout(
     function of a `GraspMotion` whose results are returned instead. A start that is not closed raises (outside jit).
     """
     q, v = system.check("q", q, "check_q"), system.check("v", v, "check_v")
-    pose = check_pose(object_pose)
+    pose = check_pose(system, object_pose)
     if is_concrete(system, q, pose):
         with jax.ensure_compile_time_eval():  # constants inside a jitted function may be looked at too
             check_grasp(system, q, pose, tolerance=1e-4)

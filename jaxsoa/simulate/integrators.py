@@ -72,7 +72,7 @@ def _leapfrog(robot: Multibody, acceleration: Acceleration, q, v, dt) -> State:
     def iterate(dv, _):
         return dt * acceleration(middle, v + dv / 2), None
 
-    dv, _ = lax.scan(iterate, jnp.zeros_like(v), length=2)
+    dv, _ = scan(iterate, jnp.zeros_like(v), None, length=2)
     return State(robot.integrate(middle, dt / 2 * (v + dv)), v + dv)
 
 
