@@ -6,6 +6,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+import time
 from pathlib import Path
 
 # What one test compiled, another (also in another process, or tomorrow) need not compile again.
@@ -13,6 +14,9 @@ cache = Path(__file__).parent.parent / ".pytest_cache"
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache / "compiled"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
 os.environ.setdefault("JAXSOA_KERNEL_CACHE", str(cache / "kernels"))
+# XLA compiles almost twice as fast without optimizing, and tests compile more than they run. Kernels, through which the
+# dynamics go, are not touched by this. Set XLA_FLAGS (to nothing, say) to test all of what users compile.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
 import jax  # noqa: E402
 
@@ -72,6 +76,13 @@ def _little_memory():
         give_back_freed_memory()
         if resident() > MUCH_MEMORY:
             soa.clear_caches()
+
+
+def pytest_runtest_setup(item):
+    """Where time is limited (JAXSOA_TEST_DEADLINE, seconds since 1970), tests not begun by then are skipped, and said."""
+    deadline = os.environ.get("JAXSOA_TEST_DEADLINE")
+    if deadline and time.time() > float(deadline):
+        pytest.skip("OUT OF TIME: not run")
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -59,7 +59,15 @@ _REASONS = {
         identify.TrajectoryData identify.Excitation identify.Candidate identify.Estimate identify.Fit
         estimation.Sample estimation.Filtered estimation.Smoothed estimation.Covariances estimation.RandomModel
         decomposition.Decomposition convert.CoordinateMap""",
-    "errors and warnings": "soa.ModelError soa.ModelWarning soa.SpaceError",
+    "errors and warnings": "soa.ModelError soa.ModelWarning soa.SpaceError simulate.FolderInUse",
+    "results": """
+        soa.OperationalSpaceDynamics soa.InverseKinematics soa.HybridDerivatives soa.LinearizedHybridDynamics
+        closed_chain.LinearizedLoopDynamics simulate.GraspMotion optimize.ConstrainedSolution optimize.Multipliers
+        optimize.OptimalTrajectory models.Rod""",
+    "tried in batches or differentiated by tests of their own": """
+        soa.coriolis_times soa.external_forces soa.inverse_kinematics soa.differential_inverse_kinematics
+        closed_chain.linearize_loop_forward_dynamics simulate.grasp_rollout simulate.grasp_step optimize.constrained
+        optimize.optimal_trajectory optimize.shifted""",
     "constants": "soa.IDENTITIES closed_chain.Constraint simulate.INTEGRATORS identify.BLOCKS",
     "parts of a model or a problem, made once on the host": """
         soa.Builder soa.from_arrays soa.prescribed_mask closed_chain.Coupling closed_chain.Distance closed_chain.Loop
@@ -71,17 +79,26 @@ _REASONS = {
         closed_chain.mechanisms.five_bar closed_chain.mechanisms.stewart closed_chain.mechanisms.two_arm_grasp
         optimize.LeastSquares optimize.Dynamics optimize.Problem optimize.RobotDynamics optimize.StepDynamics
         optimize.robot_problem optimize.step_problem models.cart_pole models.chain models.dual_arm models.pendulum
-        models.planar_arm models.puma560 models.stanford_arm models.random_tree""",
+        models.planar_arm models.puma560 models.stanford_arm models.random_tree models.Section models.circle
+        models.rectangle models.rod soa.merge closed_chain.CoupledRobot optimize.Equality optimize.Inequality
+        optimize.clear_of_sphere optimize.friction_cone optimize.Setup optimize.Parametrized
+        optimize.parametrized_problem optimize.parametrized_start""",
     "looks at values, so it cannot be traced": """
         soa.base_parameters closed_chain.check_grasp identify.prepare identify.resample identify.segments
         identify.zero_phase identify.condition_number identify.design identify.random_trajectory identify.fit
         identify.FourierTrajectory identify.Parameters identify.make_physical identify.residual_rms""",
     "controllers, actuators and integrators, tested inside `rollout`": """
-        simulate.Gear simulate.Lag simulate.PDServo simulate.Sampled simulate.Saturation simulate.TorqueSpeed""",
+        simulate.Gear simulate.Lag simulate.PDServo simulate.Sampled simulate.Saturation simulate.TorqueSpeed
+        simulate.ActuatorDescription simulate.Actuators simulate.Delay simulate.actuator_set simulate.motor
+        simulate.pid_servo simulate.position_servo simulate.velocity_servo simulate.JointSprings simulate.Springs""",
+    "sensors, tested against MuJoCo": """
+        simulate.Accelerometer simulate.ForceSensor simulate.FrameSensor simulate.Gyro simulate.InertialNoise
+        simulate.JointPosition simulate.JointVelocity simulate.Sensors simulate.sensor_set""",
     "batches of their own, over devices, tested by test_sharding.py": """
         soa.sharded_rollout simulate.device_mesh simulate.shard_batch simulate.sharded_map
         simulate.sharded_value_and_grad simulate.to_host""",
     "files, settings and the terminal": """
+        soa.clear_caches soa.load_mjcf_actuators soa.load_mjcf_keyframes soa.load_mjcf_sensors soa.load_mjcf_springs
         soa.fast_cpu soa.low_latency_cpu soa.export_function soa.load_function soa.load soa.save soa.load_mjcf
         soa.load_mjcf_constraints soa.load_urdf soa.save_urdf simulate.ProgressBar simulate.run_study
         simulate.save_archive viz.Mesh viz.film viz.picture viz.Shape viz.primitive_shapes viz.Viewer viz.view
