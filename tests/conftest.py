@@ -79,7 +79,7 @@ def _little_memory():
 
 
 def pytest_runtest_setup(item):
-    """Where time is limited (JAXSOA_TEST_DEADLINE, seconds since 1970), tests not begun by then are skipped, and said."""
+    """Where time is limited (JAXSOA_TEST_DEADLINE, seconds since 1970), tests not begun by then are skipped, aloud."""
     deadline = os.environ.get("JAXSOA_TEST_DEADLINE")
     if deadline and time.time() > float(deadline):
         pytest.skip("OUT OF TIME: not run")

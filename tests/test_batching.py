@@ -190,10 +190,9 @@ def test_low_latency_computes_in_the_calling_thread():
     program = (
         "import jaxsoa as soa, sys\n"
         "if sys.argv[1] == 'True':\n    soa.low_latency_cpu()\n"
-        "import jax\n"
-        "robot = soa.models.chain(3)\n"
-        "q = robot.neutral()\n"
-        "run = jax.jit(lambda q: soa.rollout(robot, q, q, None, 1e-6, steps=50_000, record='final').q)\n"
+        "import jax, jax.numpy as jnp\n"
+        "q = jnp.ones((500, 500)) / 500\n"
+        "run = jax.jit(lambda q: jax.lax.fori_loop(0, 300, lambda _, x: jnp.sin(x @ q), q))\n"
         "jax.block_until_ready(run(q))\n"
         "print(run(q + 1e-3).is_ready())\n"
     )

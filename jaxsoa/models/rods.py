@@ -13,7 +13,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
 from jaxsoa.dynamics.springs import JointSprings
 from jaxsoa.model.builder import Builder
@@ -35,7 +35,7 @@ def _positive(name: str, value) -> None:
         raise ModelError(f"{name} of a rod must be positive and finite, got {value}.")
 
 
-def circle(radius: float | Array) -> Section:
+def circle(radius: float | Float[Array, ""]) -> Section:
     """A full circle of one radius, a number or an array ()."""
     _positive("The radius", radius)
     moment = np.pi * radius**4 / 4

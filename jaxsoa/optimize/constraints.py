@@ -12,7 +12,7 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Shaped
 
 from jaxsoa.dynamics.kinematics import frame_pose
 from jaxsoa.model.multibody import Multibody
@@ -44,7 +44,7 @@ def conditions(given: Condition | Sequence[Condition]) -> tuple[Condition, ...]:
     return found
 
 
-def within_joint_limits(robot: Multibody, margin: float | Array = 0.0) -> Inequality:
+def within_joint_limits(robot: Multibody, margin: float | Shaped[Array, "..."] = 0.0) -> Inequality:
     """Joints of plain coordinates stay inside the limits of the model file; unlimited ones are left out."""
     lower, upper = (np.asarray(x, float) for x in (robot.limits.lower, robot.limits.upper))
     place, dof = [], []
