@@ -51,7 +51,7 @@ class OptimalTrajectory(NamedTuple):
 def optimal_trajectory(
     make: Callable[[Any], Setup], parameters: Any, controls: Array | None = None, **options: Any
 ) -> OptimalTrajectory:
-    """The solution of `make(parameters)` under its constraints, by `constrained` with `options`, from `controls` (steps, m).
+    """The solution of `make(parameters)` under its constraints, by `constrained`, from `controls` (steps, m).
 
     Derivatives by `parameters` (a pytree of floating arrays), forward and reverse, are those of the solution: exact for
     a strict minimum whose active constraints are independent. Ask for a small `tolerance`: they are those of the

@@ -89,6 +89,7 @@ def check(robot, loops, q, v, tau, a=None, prescribed=None, tolerance=1e-8, by_h
             assert_close(np.asarray(by_dense).T, matrices, 1e-8, "dense equations")
 
 
+@pytest.mark.slow
 def test_four_bar_with_redundant_constraints():
     """Five constraints of which two are independent: least forces, moving and at rest."""
     robot, loops, q = cc.mechanisms.four_bar()
@@ -157,6 +158,7 @@ def test_gradients_by_model_loop_and_state():
     assert abs(float(first)) > 0.1
 
 
+@pytest.mark.slow
 def test_hybrid_linearization_is_the_derivative_of_hybrid_dynamics():
     robot, _ = floating_tree()
     prescribed = soa.prescribed_mask(robot, ["trunk_joint", "tail1_joint"])

@@ -74,6 +74,7 @@ def test_batches_of_batches_and_of_one_argument(robot, states, expected):
     close(one, jax.vmap(lambda tau: plain(robot, q[0], v[0], tau))(tau[:5]))
 
 
+@pytest.mark.slow
 def test_models_as_arguments_replaced_and_updated(robot, states):
     state = [x[0] for x in states]
     heavier = eqx.tree_at(lambda r: r.mass, robot, robot.mass * 2)
