@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import jaxsoa as soa
-from jaxsoa.one_kernel import LARGEST_PACKED, OFF, one_kernel
+from jaxsoa.one_kernel import LARGEST_PACKED, one_kernel
 
 MARK = "xla_cpu_small_call"
 
@@ -46,42 +46,6 @@ def star(arms: int) -> soa.Multibody:
                 position=(0.2, 0.1 * k, 0.0),
             )
     return builder.build()
-
-
-ROBOTS = {
-    "arm": soa.models.puma560,
-    "two arms": soa.models.dual_arm,
-    "every joint": lambda: soa.models.random_tree(jax.random.key(3), 12),
-    "float32": lambda: soa.models.puma560().astype(jnp.float32),
-    "rope": lambda: soa.models.chain(300),
-}
-
-
-@pytest.mark.parametrize("name", ROBOTS)
-def test_answers_are_those_of_many_kernels(name, monkeypatch):
-    robot = ROBOTS[name]()
-    q, v, tau = state(robot)
-    f_ext = jnp.ones((robot.n_links, 6), robot.dtype)
-    mask = jnp.arange(robot.nv) % 2 == 0
-
-    def everything(robot, q, v, tau, f_ext):
-        a = soa.forward_dynamics(robot, q, v, tau, f_ext)
-        small = robot.nv <= 64
-        matrices = (soa.mass_matrix(robot, q), *soa.linearize_forward_dynamics(robot, q, v, tau)) if small else ()
-        return a, soa.inverse_dynamics(robot, q, v, a), soa.hybrid_dynamics(robot, q, v, tau, tau, mask), matrices
-
-    arguments = (robot, q, v, tau, f_ext)
-    assert marks(everything, *arguments) >= 3
-    kernels = compiled(everything, *arguments)(*arguments)
-    monkeypatch.setenv(OFF, "0")
-    assert marks(everything, *arguments) == 0
-    plain = compiled(everything, *arguments)(*arguments)
-
-    def close(x, y):
-        bound = 1e-10 if y.dtype == jnp.float64 else 1e-4  # both round; float32 against itself, not against the truth
-        np.testing.assert_allclose(x, y, rtol=0, atol=bound * np.abs(y).max())
-
-    jax.tree.map(close, kernels, plain)
 
 
 def test_a_batch_is_not_one_kernel():

@@ -36,6 +36,7 @@ DIMENSIONS = {"nq": 9, "nv": 8, "n": 3, "ten_n": 30, "six_m": 12, "f": 4}
 OTHERS = {"frame": "c", "frames": ("b", "c"), "dt": 0.01, "control": None, "steps": 2}
 #: Batches of robots on several devices, and functions whose arguments are no arrays, have tests of their own.
 LEFT_OUT = {"sharded_rollout", "base_parameters", "prescribed_mask"}
+LEFT_OUT |= {"external_forces", "inverse_kinematics", "differential_inverse_kinematics"}
 
 
 def shape_of(annotation) -> tuple[int, ...] | None:

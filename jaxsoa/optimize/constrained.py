@@ -135,7 +135,7 @@ def constrained(
 ) -> ConstrainedSolution:
     """Solve a trajectory problem under constraints. Jit it; vmap it for many problems at once.
 
-    `path` and `final` are `Equality` and `Inequality` constraints. `controls` is a first guess (steps, m), or an earlier
+    `path` and `final` are `Equality` and `Inequality` constraints. `controls` is a guess (steps, m), or an earlier
     solution, whose controls, multipliers and penalty are taken over (a warm start; `shifted` moves it on by steps).
     Each of at most `max_rounds` rounds solves an unconstrained problem with at most `max_iterations` iterations of
     `ilqr`; `second_order` is its option. Where no trajectory satisfies the constraints, `converged` is False and

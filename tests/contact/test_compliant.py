@@ -25,7 +25,7 @@ def test_forces_are_those_of_the_formula_and_vanish_above_the_ground():
     pressing = 1e4 * 0.01**1.5 * (1 + 0.5 * 0.4)
     assert np.asarray(f) == pytest.approx([-0.3 * pressing * 0.02 / np.hypot(0.02, 0.01), 0, pressing], rel=1e-9)
     # The friction also turns the ball: its arm is the way from the centre to where they touch.
-    assert np.asarray(tau) == pytest.approx([0, -0.1 * f[0], 0, f[0], 0, f[2]], rel=1e-9, abs=1e-12)
+    assert np.asarray(tau) == pytest.approx(np.array([0, -0.1 * f[0], 0, f[0], 0, f[2]]), rel=1e-9, abs=1e-12)
     assert not np.asarray(at(0.11, v)[0]).any()
     assert not np.asarray(at(0.09, v.at[5].set(3.0))[0])[2]  # leaving fast, it does not pull
 
