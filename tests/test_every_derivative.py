@@ -116,10 +116,11 @@ def test_all_compositions_agree_inside_a_scan(name):
     assert_alike([around[0], *inside[1:]], name)
 
 
-@pytest.mark.parametrize("checkpoint", [True, pytest.param(False, marks=SLOW), pytest.param("segments", marks=SLOW)])
+@pytest.mark.slow
+@pytest.mark.parametrize("checkpoint", [True, pytest.param(False, marks=ALL), pytest.param("segments", marks=ALL)])
 @pytest.mark.parametrize(
     "integrator",
-    ["semi_implicit_euler", *(pytest.param(x, marks=SLOW) for x in ("rk4", "implicit_midpoint"))],
+    ["semi_implicit_euler", *(pytest.param(x, marks=ALL) for x in ("rk4", "implicit_midpoint"))],
 )
 def test_all_compositions_agree_through_a_rollout(checkpoint, integrator):
     robot = soa.models.pendulum(2)
@@ -141,3 +142,18 @@ def test_all_compositions_agree_through_a_rollout(checkpoint, integrator):
     found, differences = everything(jnp.zeros(2))
     assert_alike(found, "rollout")
     np.testing.assert_allclose(found[0], differences, atol=1e-7 * np.abs(differences).max())
+
+
+def test_the_hessian_of_a_rollout():
+    """Forward over reverse, against differences of the gradient."""
+    robot = soa.models.pendulum(2)
+    q, v = jnp.asarray([0.3, -0.7]), jnp.asarray([0.5, 1.0])
+
+    def last(v):
+        return jnp.sum(soa.rollout(robot, q, v, None, 0.05, steps=2, record="final").v ** 2)
+
+    hessian, gradient = jax.jit(lambda v: (jax.hessian(last)(v), jax.vmap(jax.grad(last))(v + 1e-5 * STEPS)))(v)
+    np.testing.assert_allclose(hessian, (gradient[:2] - gradient[2:]) / 2e-5, atol=1e-7)
+
+
+STEPS = np.concatenate([np.eye(2), -np.eye(2)])

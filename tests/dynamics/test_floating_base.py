@@ -111,5 +111,5 @@ def test_in_single_precision():
     found = jax.vmap(lambda *state: soa.forward_dynamics(single, *state))(*state)
     assert found.dtype == jnp.float32
     assert_close(found, precise, 1e-5)  # rounding of single precision
-    # Torques in double precision: the answer is as precise as the arguments allow, without a complaint of the scans.
-    assert soa.forward_dynamics(single, state[0][0], state[1][0], tau[0]).dtype == jnp.float64
+    # Torques in double precision: the model's type is that of everything.
+    assert soa.forward_dynamics(single, state[0][0], state[1][0], tau[0]).dtype == jnp.float32
