@@ -38,7 +38,8 @@ def read(program: Any, constants: Sequence[np.ndarray | None], dtype: Any, limit
     Raises `Unreadable` where it is none: traced indices, unbounded loops, unknown operations, too many of them.
     """
     inner = jax_interface.opened(program)
-    if estimated(inner) > 10 * limit:
+    # Four to six times what is left after folding: what is surely too long is not read at all.
+    if estimated(inner) > 1.25 * limit:
         raise Unreadable("a program much longer than the limit")
     reader = _Reader(Program(dtype, limit))
     arguments = []
