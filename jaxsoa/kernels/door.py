@@ -243,12 +243,19 @@ def _abstract(*avals, kernel: Kernel, size, batched, used):
 kernel_p.def_abstract_eval(_abstract)
 
 
+def _evaluate(*x, kernel: Kernel, size, batched, used):
+    """Outside of a trace: compiled once. With jit disabled, as the function is written."""
+    if getattr(jax.config, "jax_disable_jit", False):
+        return _by_jax(*x, kernel=kernel, size=size, batched=batched, used=used, packed=True)
+    return _jitted(kernel, size, batched, used)(*x)
+
+
 @lru_cache(maxsize=256)
 def _jitted(kernel: Kernel, size, batched, used) -> Callable:
     return jax.jit(partial(kernel_p.bind, kernel=kernel, size=size, batched=batched, used=used))
 
 
-kernel_p.def_impl(lambda *x, kernel, size, batched, used: _jitted(kernel, size, batched, used)(*x))
+kernel_p.def_impl(_evaluate)
 
 
 def _by_jax(*x, kernel: Kernel, size, batched, used, packed: bool = False):
@@ -368,7 +375,7 @@ def door(function: Callable, *, constants: Sequence[int] = (0,), fallback: Calla
         if not everything:
             return jax.tree.unflatten(kernel.traced.form, [])
         single = {"kernel": kernel, "size": None, "batched": (False,) * len(inputs), "used": everything}
-        found = kernel_p.bind(*inputs, **single) if traced else _jitted(**single)(*inputs)
+        found = kernel_p.bind(*inputs, **single) if traced else _evaluate(*inputs, **single)
         return jax.tree.unflatten(kernel.traced.form, found)
 
     called.__wrapped__ = function  # pyright: ignore[reportFunctionMemberAccess]
