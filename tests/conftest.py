@@ -78,6 +78,19 @@ def _little_memory():
             soa.clear_caches()
 
 
+EXHAUSTIVE = ("test_types.py", "test_every_function.py", "test_every_derivative.py")
+"""Every function in every combination: over an hour of compiling, run by hand with JAXSOA_EVERY_COMBINATION set."""
+
+
+def pytest_collection_modifyitems(items):
+    if "JAXSOA_EVERY_COMBINATION" in os.environ:
+        return
+    by_hand = pytest.mark.skip(reason="set JAXSOA_EVERY_COMBINATION: over an hour of compiling")
+    for item in items:
+        if item.path.name in EXHAUSTIVE and item.get_closest_marker("slow"):
+            item.add_marker(by_hand)
+
+
 def pytest_runtest_setup(item):
     """Where time is limited (JAXSOA_TEST_DEADLINE, seconds since 1970), tests not begun by then are skipped, aloud."""
     deadline = os.environ.get("JAXSOA_TEST_DEADLINE")
