@@ -14,7 +14,7 @@ cache = Path(__file__).parent.parent / ".pytest_cache"
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache / "compiled"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
 os.environ.setdefault("JAXSOA_KERNEL_CACHE", str(cache / "kernels"))
-# XLA compiles almost twice as fast without optimizing, and tests compile more than they run. Kernels, through which the
+# XLA compiles faster without optimizing, and tests compile more than they run. Kernels, through which the
 # dynamics go, are not touched by this. Set XLA_FLAGS (to nothing, say) to test all of what users compile.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 

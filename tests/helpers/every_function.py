@@ -64,7 +64,7 @@ _REASONS = {
         soa.OperationalSpaceDynamics soa.InverseKinematics soa.HybridDerivatives soa.LinearizedHybridDynamics
         closed_chain.LinearizedLoopDynamics simulate.GraspMotion optimize.ConstrainedSolution optimize.Multipliers
         optimize.OptimalTrajectory models.Rod""",
-    "tried in batches or differentiated by tests of their own": """
+    "not in the table yet: only what tests of their own try is known": """
         soa.coriolis_times soa.external_forces soa.inverse_kinematics soa.differential_inverse_kinematics
         closed_chain.linearize_loop_forward_dynamics simulate.grasp_rollout simulate.grasp_step optimize.constrained
         optimize.optimal_trajectory optimize.shifted""",
