@@ -14,12 +14,14 @@ from helpers.closed_functions import closed_functions
 from helpers.tree_functions import Entry, by_signature, tree_functions
 
 import jaxsoa as soa
-from jaxsoa import closed_chain, convert, identify, models, optimize, simulate, viz
+from jaxsoa import closed_chain, contact, convert, identify, ik, models, optimize, simulate, viz
 
 MODULES = {
     "soa": soa,
     "closed_chain": closed_chain,
     "closed_chain.mechanisms": closed_chain.mechanisms,
+    "contact": contact,
+    "ik": ik,
     "simulate": simulate,
     "optimize": optimize,
     "identify": identify,
@@ -63,11 +65,7 @@ _REASONS = {
     "results": """
         soa.OperationalSpaceDynamics soa.InverseKinematics soa.HybridDerivatives soa.LinearizedHybridDynamics
         closed_chain.LinearizedLoopDynamics simulate.GraspMotion optimize.ConstrainedSolution optimize.Multipliers
-        optimize.OptimalTrajectory models.Rod""",
-    "not in the table yet: only what tests of their own try is known": """
-        soa.coriolis_times soa.external_forces soa.inverse_kinematics soa.differential_inverse_kinematics
-        closed_chain.linearize_loop_forward_dynamics simulate.grasp_rollout simulate.grasp_step optimize.constrained
-        optimize.optimal_trajectory optimize.shifted""",
+        optimize.OptimalTrajectory models.Rod contact.Solution contact.Step""",
     "constants": "soa.IDENTITIES closed_chain.Constraint simulate.INTEGRATORS identify.BLOCKS",
     "parts of a model or a problem, made once on the host": """
         soa.Builder soa.from_arrays soa.prescribed_mask closed_chain.Coupling closed_chain.Distance closed_chain.Loop
@@ -82,7 +80,10 @@ _REASONS = {
         models.planar_arm models.puma560 models.stanford_arm models.random_tree models.Section models.circle
         models.rectangle models.rod soa.merge closed_chain.CoupledRobot optimize.Equality optimize.Inequality
         optimize.clear_of_sphere optimize.friction_cone optimize.Setup optimize.Parametrized
-        optimize.parametrized_problem optimize.parametrized_start""",
+        optimize.parametrized_problem optimize.parametrized_start optimize.within_joint_limits contact.Points
+        contact.Scene contact.Cones contact.Settings contact.points_of contact.Ball contact.Box contact.Capsule
+        contact.HeightField contact.Plane contact.Surface ik.Direction ik.Pose ik.Position""",
+    "the solver inside `contact.step`": "contact.solve",
     "looks at values, so it cannot be traced": """
         soa.base_parameters closed_chain.check_grasp identify.prepare identify.resample identify.segments
         identify.zero_phase identify.condition_number identify.design identify.random_trajectory identify.fit
