@@ -2,7 +2,7 @@
 
 Conventions: spatial vectors are angular first, (w, v) and (moment, force); public spatial results are in world axes at
 the origin of the link or frame named; links are numbered base to tip, parents before children; quaternions are
-(w, x, y, z). Every function takes one state; batch with `jax.vmap`. See the README for the rest.
+(w, x, y, z). Every function takes one state; batch with `jax.vmap`. See CONVENTIONS.md for the rest.
 
 Threads may call everything at once, first calls too: a program is compiled once, others wait for it; different programs
 are traced in turns, because tracing is Python, so eight threads take about as long as one after the other. Processes
@@ -184,4 +184,4 @@ from jaxsoa.simulate import (
     step as step,
 )
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

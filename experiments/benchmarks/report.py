@@ -51,6 +51,43 @@ def table(results: dict) -> str:
     return "\n".join(lines) + "\n"
 
 
+BLOCK = ("<!-- written by run.py --readme: begin -->", "<!-- end -->")
+
+
+def update_readme(results: dict, path: Path) -> None:
+    """Put the figures of one run into the marked block of a Markdown file."""
+    before, begin, rest = path.read_text(encoding="utf-8").partition(BLOCK[0])
+    _, end, after = rest.partition(BLOCK[1])
+    if not begin or not end:
+        raise ValueError(f"{path} has no block between {BLOCK[0]!r} and {BLOCK[1]!r}.")
+    path.write_text("\n".join([before + begin, *_one_table(results), end + after]), encoding="utf-8")
+
+
+def _one_table(results: dict) -> list[str]:
+    """Microseconds per state, a row for each case and a column for each contender that was timed in any."""
+    machine, cases = results["machine"], [case for case in results["cases"] if "entries" in case]
+    timed = {name for case in cases for name, x in case["entries"].items() if "seconds" in x}
+    names = [name for name in results["contenders"] if name in timed]
+    found = [x.get("difference") for case in cases for x in case["entries"].values()]
+    difference = max((x for x in found if x is not None), default=0.0)
+    lines = [
+        "",
+        f"{results['started']}, jaxsoa {machine['commit']}, {machine['cores']} cores of {machine['cpu']}, load "
+        f"{machine['load_before']} before the run: `{results['command']}`. Microseconds per state, least of "
+        f"interleaved repetitions. Answers differ from Pinocchio's by at most {difference:.1e}, relative.",
+        "",
+        f"| | to compile, s | {' | '.join(names)} |",
+        f"| --- | --- |{' --- |' * len(names)}",
+    ]
+    for case in cases:
+        seconds = (_seconds(case, (name,)) for name in names)
+        figures = [_figure(1e6 * x / case["batch"]) if x else "" for x in seconds]
+        compiled = case["entries"].get("jaxsoa", {}).get("compile_seconds")
+        what = f"{case['operation'].replace('_', ' ')}, {case['robot']}, batch {case['batch']}, {case['dtype']}"
+        lines.append(f"| {what} | {'' if compiled is None else f'{compiled:.1f}'} | {' | '.join(figures)} |")
+    return [*lines, ""]
+
+
 def _rows(case: dict) -> list[str]:
     head = [
         "| | us per state | median, max | times jaxsoa | compile s | peak MiB | temporaries MiB | difference |",

@@ -23,7 +23,7 @@ from pathlib import Path
 from cases import DTYPES, OPERATIONS, ROBOTS, Case, cases, default_grid, full_grid, quick_grid
 from contenders import CORES, ENTRIES, QUICK
 from machine import describe_machine
-from report import write_results, write_table
+from report import update_readme, write_results, write_table
 from session import Limits, Session
 
 
@@ -42,6 +42,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, help="cases not begun by then are left out (60; quick 4; full: none)")
     parser.add_argument("--patience", type=float, help="seconds a contender may take to compile a case (30; full 600)")
     parser.add_argument("--output", type=Path, default=Path("benchmark-results"))
+    parser.add_argument("--readme", action="store_true", help="put the figures into the table of experiments/README.md")
     parser.add_argument("--keep-cache", action="store_true", help="use JAX's compilation cache: no compile times")
     parser.add_argument("--no-plots", action="store_true")
     options = parser.parse_args(arguments)
@@ -94,6 +95,8 @@ def main() -> int:
             write_results(results, options.output / "results.json")
     table = write_table(results, options.output / "table.md")
     print(table)
+    if options.readme:
+        update_readme(results, Path(__file__).parents[1] / "README.md")
     if not options.no_plots:
         try:
             from plots import draw
