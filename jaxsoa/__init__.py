@@ -11,10 +11,12 @@ computed: JAX computes in threads, a forked child has none of them, and its firs
 """
 
 from jaxsoa import (
+    closed_chain as closed_chain,
     contact as contact,
     convert as convert,
     identify as identify,
     ik as ik,
+    kernels as kernels,
     models as models,
     optimize as optimize,
     simulate as simulate,
@@ -85,6 +87,7 @@ from jaxsoa.export import (
     export_function as export_function,
     load_function as load_function,
 )
+from jaxsoa.exports import exported
 from jaxsoa.ik import (
     InverseKinematics as InverseKinematics,
     differential_inverse_kinematics as differential_inverse_kinematics,
@@ -185,3 +188,9 @@ from jaxsoa.simulate import (
 )
 
 __version__ = "0.1.0"
+_MODULES = "closed_chain contact convert decomposition estimation identify ik kernels models optimize simulate viz"
+__all__ = exported(globals(), *_MODULES.split())  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -83,3 +83,10 @@ from jaxsoa.closed_chain.stabilize import (
     project_position as project_position,
     project_velocity as project_velocity,
 )
+from jaxsoa.exports import exported
+
+__all__ = exported(globals())  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __dir__() -> list[str]:
+    return __all__

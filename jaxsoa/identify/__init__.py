@@ -7,6 +7,7 @@
 Every link stays physically consistent by construction; every number comes with a standard deviation.
 """
 
+from jaxsoa.exports import exported
 from jaxsoa.identify.data import (
     TorqueData as TorqueData,
     TrajectoryData as TrajectoryData,
@@ -46,3 +47,9 @@ from jaxsoa.identify.result import (
     Estimate as Estimate,
     Fit as Fit,
 )
+
+__all__ = exported(globals())  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,5 +1,6 @@
 """Trajectory optimization: iLQR on the analytical linearization, and shooting with any optax optimizer."""
 
+from jaxsoa.exports import exported
 from jaxsoa.optimize.constrained import (
     ConstrainedSolution as ConstrainedSolution,
     Multipliers as Multipliers,
@@ -41,3 +42,9 @@ from jaxsoa.optimize.solution import (
     simulate_controls as simulate_controls,
     total_cost as total_cost,
 )
+
+__all__ = exported(globals())  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,6 +1,7 @@
 """Simulation: steps and rollouts. Small on purpose; replace them with your own where they do not fit."""
 
 from jaxsoa.dynamics.springs import JointSprings as JointSprings
+from jaxsoa.exports import exported
 from jaxsoa.simulate.actuators import (
     ActuatorDescription as ActuatorDescription,
     Actuators as Actuators,
@@ -67,3 +68,9 @@ from jaxsoa.simulate.sharding import (
 )
 from jaxsoa.simulate.springs import Springs as Springs
 from jaxsoa.simulate.study import run_study as run_study
+
+__all__ = exported(globals())  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __dir__() -> list[str]:
+    return __all__
