@@ -22,6 +22,29 @@ from jaxsoa import (
     simulate as simulate,
     viz as viz,
 )
+from jaxsoa.algebra import (
+    decomposition as decomposition,
+    estimation as estimation,
+)
+from jaxsoa.algebra.bundle import (
+    Bundle as Bundle,
+    operators as operators,
+)
+from jaxsoa.algebra.expression import (
+    Operator as Operator,
+)
+from jaxsoa.algebra.identities import (
+    IDENTITIES as IDENTITIES,
+)
+from jaxsoa.algebra.simplify import (
+    Derivation as Derivation,
+    derive as derive,
+    simplify as simplify,
+    solve_for as solve_for,
+)
+from jaxsoa.algebra.terms import (
+    SpaceError as SpaceError,
+)
 from jaxsoa.caches import clear_caches as clear_caches
 from jaxsoa.closed_chain.operational_dynamics import (
     OperationalSpaceDynamics as OperationalSpaceDynamics,
@@ -156,29 +179,6 @@ from jaxsoa.model.multibody import (
 )
 from jaxsoa.model.validation import (
     ModelWarning as ModelWarning,
-)
-from jaxsoa.operators import (
-    decomposition as decomposition,
-    estimation as estimation,
-)
-from jaxsoa.operators.bundle import (
-    Bundle as Bundle,
-    operators as operators,
-)
-from jaxsoa.operators.expression import (
-    Operator as Operator,
-)
-from jaxsoa.operators.identities import (
-    IDENTITIES as IDENTITIES,
-)
-from jaxsoa.operators.simplify import (
-    Derivation as Derivation,
-    derive as derive,
-    simplify as simplify,
-    solve_for as solve_for,
-)
-from jaxsoa.operators.terms import (
-    SpaceError as SpaceError,
 )
 from jaxsoa.simulate import (
     State as State,

@@ -19,7 +19,7 @@ batching
 model
 dynamics
 models linearized
-operators
+algebra
 closed_chain
 simulate
 identify optimize

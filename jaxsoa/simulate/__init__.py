@@ -2,6 +2,15 @@
 
 from jaxsoa.dynamics.springs import JointSprings as JointSprings
 from jaxsoa.exports import exported
+from jaxsoa.simulate._grasp_rollout import (
+    GraspMotion as GraspMotion,
+    grasp_rollout as grasp_rollout,
+    grasp_step as grasp_step,
+)
+from jaxsoa.simulate._rollout import (
+    Sample as Sample,
+    rollout as rollout,
+)
 from jaxsoa.simulate.actuators import (
     ActuatorDescription as ActuatorDescription,
     Actuators as Actuators,
@@ -26,11 +35,6 @@ from jaxsoa.simulate.control import (
     TorqueSpeed as TorqueSpeed,
 )
 from jaxsoa.simulate.folder_lock import FolderInUse as FolderInUse
-from jaxsoa.simulate.grasp_rollout import (
-    GraspMotion as GraspMotion,
-    grasp_rollout as grasp_rollout,
-    grasp_step as grasp_step,
-)
 from jaxsoa.simulate.integrators import (
     INTEGRATORS as INTEGRATORS,
     State as State,
@@ -42,10 +46,6 @@ from jaxsoa.simulate.momentum import (
     with_momentum as with_momentum,
 )
 from jaxsoa.simulate.progress import ProgressBar as ProgressBar
-from jaxsoa.simulate.rollout import (
-    Sample as Sample,
-    rollout as rollout,
-)
 from jaxsoa.simulate.sensors import (
     Accelerometer as Accelerometer,
     ForceSensor as ForceSensor,

@@ -23,9 +23,9 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
+from jaxsoa.optimize._ilqr import ilqr
 from jaxsoa.optimize.constraints import Condition, Equality, conditions
 from jaxsoa.optimize.costs import Cost, LeastSquares
-from jaxsoa.optimize.ilqr import ilqr
 from jaxsoa.optimize.problem import Problem
 from jaxsoa.optimize.solution import Solution, floating_start, simulate_controls, total_cost
 
