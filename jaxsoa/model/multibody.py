@@ -376,6 +376,10 @@ class Multibody(eqx.Module):
         """f_ext (n_links, 6) or None."""
         if f_ext is None:
             return None
+        if isinstance(f_ext, dict):
+            raise TypeError(
+                "f_ext is an array (n_links, 6), got a dict; soa.external_forces(robot, q, {frame: wrench}) makes one."
+            )
         f_ext = jnp.asarray(f_ext)
         if f_ext.shape != (self.n_links, 6):
             raise ValueError(

@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxsoa.mesh_axes import scan
@@ -33,9 +35,32 @@ class Solution(NamedTuple):
     feedback: Float[Array, "horizon nu nx"] | None = None  # u = controls + feedback @ difference(states, x)
     failed: Bool[Array, ""] | bool = False  # the first guess leads to what is not finite: nothing was tried
 
+    def __repr__(self) -> str:
+        """A summary: the arrays themselves are hundreds of lines."""
+        return summary(self)
+
+
+def summary(solution: Any) -> str:
+    """One line about a solution, or about a batch of them."""
+    horizon, nu = solution.controls.shape[-2:]
+    head, size = f"{type(solution).__name__}: horizon {horizon}, {nu} controls", f"cost of shape {solution.cost.shape}"
+    if isinstance(solution.cost, Tracer):
+        return f"{head}, being traced"
+    converged, failed = np.asarray(solution.converged), np.asarray(solution.failed)
+    if converged.ndim:
+        return f"{head}, {size}; {int(converged.sum())} of {converged.size} converged"
+    cost, count = float(solution.cost), int(solution.iterations)
+    if failed:
+        return f"{head}; FAILED: the first guess leads to what is not finite"
+    first = float(np.asarray(solution.history.cost)[0]) if solution.history is not None else None
+    course = f"cost {cost:.6g}" + (f" (at first {first:.6g})" if first is not None else "")
+    how = "converged after" if converged else "NOT converged in"
+    return f"{head}; {course}; {how} {count} iterations"
+
 
 def floating_start(problem: Problem, start: Any) -> tuple[Any, Any]:
     """The initial state in one floating type, and that type: the robot's, or if there is none that of `start`."""
+    start = problem.dynamics.check_start(start)
     dtype = problem.dynamics.dtype
     if dtype is None:
         dtype = jnp.result_type(*map(jnp.asarray, jax.tree.leaves(start)))

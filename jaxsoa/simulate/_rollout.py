@@ -66,6 +66,7 @@ def rollout(
     - `control`: an array of torques (one row per step; of commands, where the first actuator takes others), a function
       `(time, q, v) -> tau`, a controller with memory (see `control.py`), or None for no torque; all but the array need
       `steps`. The torque is held through a step.
+    - `integrator`: one of those of `step`, or a function `(robot, acceleration, q, v, dt) -> (q, v)`.
     - `actuators`: what the command passes through before it is a torque: `Saturation`, `Lag`, `Gear`, ...
     - `passive`: forces that follow the state inside a step, such as `JointLimits`.
     - `f_ext`: external forces (n_links, 6), (steps, n_links, 6), or a function `(robot, q, v)` that gives them (see
@@ -169,6 +170,11 @@ def rollout(
 
 def _rows(x: Any, steps: int, shape: tuple[int, ...], name: str) -> Array:
     """One row per step, from rows or from one for all steps."""
+    if isinstance(x, dict):
+        raise TypeError(
+            f"{name} must be an array {shape}, or a function (robot, q, v) that gives one, got a dict: "
+            "pass lambda robot, q, v: soa.external_forces(robot, q, {frame: wrench})."
+        )
     x = jnp.asarray(x)
     if x.shape not in (shape, (steps, *shape)):
         raise ValueError(f"{name} must have shape {shape}, or {(steps, *shape)} for one row per step; got {x.shape}.")
