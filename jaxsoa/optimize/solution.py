@@ -46,16 +46,15 @@ def summary(solution: Any) -> str:
     head, size = f"{type(solution).__name__}: horizon {horizon}, {nu} controls", f"cost of shape {solution.cost.shape}"
     if isinstance(solution.cost, Tracer):
         return f"{head}, being traced"
-    converged, failed = np.asarray(solution.converged), np.asarray(solution.failed)
+    converged = np.asarray(solution.converged)
     if converged.ndim:
         return f"{head}, {size}; {int(converged.sum())} of {converged.size} converged"
-    cost, count = float(solution.cost), int(solution.iterations)
-    if failed:
+    if np.asarray(getattr(solution, "failed", False)):
         return f"{head}; FAILED: the first guess leads to what is not finite"
-    first = float(np.asarray(solution.history.cost)[0]) if solution.history is not None else None
-    course = f"cost {cost:.6g}" + (f" (at first {first:.6g})" if first is not None else "")
+    history = getattr(solution, "history", None)
+    first = "" if history is None else f" (at first {float(history.cost[0]):.6g})"
     how = "converged after" if converged else "NOT converged in"
-    return f"{head}; {course}; {how} {count} iterations"
+    return f"{head}; cost {float(solution.cost):.6g}{first}; {how} {int(solution.iterations)} iterations"
 
 
 def floating_start(problem: Problem, start: Any) -> tuple[Any, Any]:

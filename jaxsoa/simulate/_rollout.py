@@ -18,6 +18,7 @@ from jaxsoa.model.multibody import Multibody
 from jaxsoa.simulate.control import Actuator, Controller, call_actuators, call_controller, command_size, initial_memory
 from jaxsoa.simulate.equations import ExternalForce, Prescribed, as_prescribed, check_start
 from jaxsoa.simulate.integrators import Integrator, Passive, State, as_tuple, step
+from jaxsoa.simulate.joint_limits import JointLimits, prepared
 from jaxsoa.simulate.mimics import coupled_integrator
 from jaxsoa.simulate.progress import ProgressBar
 from jaxsoa.simulate.segments import in_blocks, segment_length, segmented_scan
@@ -110,7 +111,10 @@ def rollout(
         raise ValueError(f'checkpoint must be True, False or "segments"; got {checkpoint!r}.')
     if not (record is None or record == "final" or callable(record)):
         raise ValueError(f'record must be None, "final" or a function of a Sample; got {record!r}.')
-    actuators, forces = as_tuple(actuators), as_tuple(passive)
+    actuators, forces = as_tuple(actuators), prepared(as_tuple(passive), robot, dt)
+    for force in as_tuple(passive):
+        if isinstance(force, JointLimits):
+            force.warn_if_stiff(robot, dt)
     loops = check_loops(robot, loops)
     check_start(robot, loops, q)
     external = f_ext if callable(f_ext) or f_ext is None else _rows(f_ext, steps, (robot.n_links, 6), "f_ext")

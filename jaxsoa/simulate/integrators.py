@@ -17,6 +17,7 @@ from jaxsoa.model.multibody import Multibody
 from jaxsoa.protocols import check_takes
 from jaxsoa.simulate.brackets import tangent_rate
 from jaxsoa.simulate.equations import ExternalForce, accelerations_of, as_prescribed, onto_loops
+from jaxsoa.simulate.joint_limits import prepared
 from jaxsoa.simulate.variational import variational_step
 
 
@@ -212,16 +213,16 @@ def step(
       and so far loops and prescribed joints too).
     """
     q, v, tau, dt = robot.check_q(q), robot.check_v(v), robot.check_v(tau, "tau"), robot.check_number(dt)
-    given = as_prescribed(robot, prescribed, v)
+    given, forces = as_prescribed(robot, prescribed, v), prepared(as_tuple(passive), robot, dt)
     if integrator == "variational_euler" and (loops or given is not None):
         raise ValueError("variational_euler is for the free motion of a tree, not for loops or prescribed joints.")
     if contact is not None:
         check_contact(contact, integrator)
         if loops or given is not None:
             raise ValueError("contact cannot be combined with loops or prescribed joints yet.")
-        torque = sum((force(robot, q, v) for force in as_tuple(passive)), tau)
+        torque = sum((force(robot, q, v) for force in forces), tau)
         return State(*contact.advance(robot, q, v, torque, dt, f_ext(robot, q, v) if callable(f_ext) else f_ext))
-    acceleration = accelerations_of(robot, tau, as_tuple(passive), f_ext, loops, given)
+    acceleration = accelerations_of(robot, tau, forces, f_ext, loops, given)
     after = _state(robot, find_integrator(integrator)(robot, acceleration, q, v, dt))
     if loops:
         after = State(*onto_loops(robot, loops, *after, given))
