@@ -11,14 +11,39 @@ computed: JAX computes in threads, a forked child has none of them, and its firs
 """
 
 from jaxsoa import (
+    closed_chain as closed_chain,
     contact as contact,
     convert as convert,
     identify as identify,
     ik as ik,
+    kernels as kernels,
     models as models,
     optimize as optimize,
     simulate as simulate,
     viz as viz,
+)
+from jaxsoa.algebra import (
+    decomposition as decomposition,
+    estimation as estimation,
+)
+from jaxsoa.algebra.bundle import (
+    Bundle as Bundle,
+    operators as operators,
+)
+from jaxsoa.algebra.expression import (
+    Operator as Operator,
+)
+from jaxsoa.algebra.identities import (
+    IDENTITIES as IDENTITIES,
+)
+from jaxsoa.algebra.simplify import (
+    Derivation as Derivation,
+    derive as derive,
+    simplify as simplify,
+    solve_for as solve_for,
+)
+from jaxsoa.algebra.terms import (
+    SpaceError as SpaceError,
 )
 from jaxsoa.caches import clear_caches as clear_caches
 from jaxsoa.closed_chain.operational_dynamics import (
@@ -85,6 +110,7 @@ from jaxsoa.export import (
     export_function as export_function,
     load_function as load_function,
 )
+from jaxsoa.exports import exported
 from jaxsoa.ik import (
     InverseKinematics as InverseKinematics,
     differential_inverse_kinematics as differential_inverse_kinematics,
@@ -154,29 +180,6 @@ from jaxsoa.model.multibody import (
 from jaxsoa.model.validation import (
     ModelWarning as ModelWarning,
 )
-from jaxsoa.operators import (
-    decomposition as decomposition,
-    estimation as estimation,
-)
-from jaxsoa.operators.bundle import (
-    Bundle as Bundle,
-    operators as operators,
-)
-from jaxsoa.operators.expression import (
-    Operator as Operator,
-)
-from jaxsoa.operators.identities import (
-    IDENTITIES as IDENTITIES,
-)
-from jaxsoa.operators.simplify import (
-    Derivation as Derivation,
-    derive as derive,
-    simplify as simplify,
-    solve_for as solve_for,
-)
-from jaxsoa.operators.terms import (
-    SpaceError as SpaceError,
-)
 from jaxsoa.simulate import (
     State as State,
     rollout as rollout,
@@ -185,3 +188,9 @@ from jaxsoa.simulate import (
 )
 
 __version__ = "0.2.0"
+_MODULES = "closed_chain contact convert decomposition estimation identify ik kernels models optimize simulate viz"
+__all__ = exported(globals(), *_MODULES.split())  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -30,6 +31,8 @@ def export_function(
     that length. The file is StableHLO for the platform JAX runs on: no Python of this package is needed to run it.
     Needs `pip install "jaxsoa[export]"` (flatbuffers, which JAX itself does not bring).
     """
+    if importlib.util.find_spec("flatbuffers") is None:
+        raise ImportError('export_function needs flatbuffers, which is not installed: pip install "jaxsoa[export]".')
     sizes = {"q": robot.nq, "v": robot.nv}
     unknown = set(inputs) - set(sizes)
     if unknown:

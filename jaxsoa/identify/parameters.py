@@ -28,7 +28,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxsoa.identify.pseudo_inertia import (
+from jaxsoa.identify._pseudo_inertia import (
     consistency,
     coordinate_factor,
     density_moment,

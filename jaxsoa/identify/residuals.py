@@ -21,7 +21,7 @@ from jaxsoa.identify.parameters import Candidate, Parameters
 from jaxsoa.linearized.regressor import inertial_parameters, regressor
 from jaxsoa.mesh_axes import scan
 from jaxsoa.model.multibody import Multibody
-from jaxsoa.simulate.rollout import rollout
+from jaxsoa.simulate._rollout import rollout
 
 Residual = Callable[[Candidate, Any], Float[Array, "rows channels"]]
 

@@ -187,7 +187,7 @@ def _topology_from(record: dict[str, Any], name: str) -> Topology:
         refuse(f"{n} parents need {n} kinds, link names and joint names (and at least one)")
     if any(not -1 <= parent < link for link, parent in enumerate(parents)):
         refuse("links must come after their parents")
-    unknown = sorted({kind for kind in kinds if kind not in JOINT_KINDS or kind == "fixed"})
+    unknown = sorted({kind for kind in kinds if kind not in JOINT_KINDS or JOINT_KINDS[kind].nv == 0})
     if unknown:
         refuse(f"unknown joint kinds {abbreviated(unknown)}")
     for key in ("link_names", "joint_names", "frame_names"):

@@ -16,6 +16,7 @@ from jaxsoa.io.mjcf_devices import Keyframe
 from jaxsoa.io.urdf import read_urdf
 from jaxsoa.model.assemble import assemble
 from jaxsoa.model.description import ModelError, abbreviated
+from jaxsoa.model.joints import JOINT_KINDS
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.model.validation import ModelWarning
 from jaxsoa.simulate.actuators import Actuators, actuator_set
@@ -36,7 +37,7 @@ def load_urdf(source: str | os.PathLike[str], *, floating_base: bool = False, va
     them, and is an error under "strict".
     """
     description = read_urdf(source, validate=validate)
-    mimics = [joint.name for joint in description.joints if joint.mimic is not None and joint.kind != "fixed"]
+    mimics = [joint.name for joint in description.joints if joint.mimic is not None and JOINT_KINDS[joint.kind].nv]
     if mimics:
         message = (
             f"{description.source}: joints {abbreviated(mimics)} mimic others. Open-chain dynamics leaves them free "

@@ -24,7 +24,7 @@ from jaxsoa.dynamics.newton_euler import link_sums
 from jaxsoa.linearized import spatial_components as sc
 from jaxsoa.linearized.composite import force_ring, gyroscopic_ring
 from jaxsoa.linearized.inverse import dissipation_rate
-from jaxsoa.linearized.rates import AxisRates, axis_rates, turns_own_axes
+from jaxsoa.linearized.rates import AxisRates, axis_rates
 from jaxsoa.linearized.spatial_components import Spatial, Vector
 from jaxsoa.linearized.state import (
     Moving,
@@ -57,9 +57,9 @@ def _on(where, robot: Multibody, tree):
 def _displacements(robot: Multibody, moves: Spatial) -> Spatial:
     """H* dq where the degrees inboard feel it: where a joint's degrees have no order, all on the first of them."""
     topology = robot.topology
-    if not any(turns_own_axes(joint) for joint in topology.joints):
+    if not any(joint.rates_in_child_axes for joint in topology.joints):
         return moves
-    whole = np.repeat([turns_own_axes(j) for j in topology.joints], [j.nv for j in topology.joints])
+    whole = np.repeat([j.rates_in_child_axes for j in topology.joints], [j.nv for j in topology.joints])
     totals = _on(on_first, robot, link_sums(robot, moves))
     return jax.tree.map(lambda x, total: jnp.where(jnp.asarray(whole), total, x), moves, totals)
 

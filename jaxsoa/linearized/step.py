@@ -22,6 +22,7 @@ from jaxsoa.dynamics.forward import forward_dynamics
 from jaxsoa.linearized.forward import linearization, linearize_forward_dynamics
 from jaxsoa.model.joints import Joint
 from jaxsoa.model.multibody import Multibody
+from jaxsoa.protocols import check_takes
 
 Step = Callable[..., tuple[Array, Array]]
 
@@ -136,6 +137,10 @@ def _moved_coordinates(joint: Joint, q, v, dt) -> tuple[Array, Array]:
     return jax.vmap(of_one)(q, v)
 
 
+def check_step(step: Any) -> None:
+    check_takes(step, "step", "(robot, q, v, tau, dt) -> (q, v)")
+
+
 def linearize_step(
     robot: Multibody,
     q: Shaped[Array, " nq"],
@@ -153,6 +158,7 @@ def linearize_step(
     q, v, tau, dt = robot.check_q(q), robot.check_v(v), robot.check_v(tau, "tau"), robot.check_number(dt)
     if contact is not None:
         step = contact.advance
+    check_step(step)
     if step is semi_implicit_euler:
         return _euler_matrices(robot, q, v, tau, dt)
     takes_dynamics = "dynamics" in inspect.signature(step).parameters

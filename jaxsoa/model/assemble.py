@@ -58,7 +58,7 @@ def assemble(
             (bodies[carrier] if carrier >= 0 else on_base).append((R, p, links[link]))
             for joint in reversed(joints_from.get(link, [])):
                 joint_R, joint_p = R @ np.asarray(joint.rotation), R @ np.asarray(joint.position) + p
-                if joint.kind == "fixed":
+                if JOINT_KINDS[joint.kind].nv == 0:  # fixed
                     welded.append((joint.child, joint_R, joint_p))
                 else:
                     heapq.heappush(ready, (file_order[joint.name], carrier, joint_R, joint_p))
@@ -151,7 +151,7 @@ def _with_floating_base(description: RobotDescription) -> RobotDescription:
     free = JointDescription("floating_base", "free", world, roots[0])
     # Files made for a fixed base often hold a fixed joint of this name; it is merged, so it can give the name up.
     joints = [
-        dataclasses.replace(j, name="floating_base_fixed") if (j.name, j.kind) == (free.name, "fixed") else j
+        dataclasses.replace(j, name="floating_base_fixed") if j.name == free.name and JOINT_KINDS[j.kind].nv == 0 else j
         for j in description.joints
     ]
     return dataclasses.replace(

@@ -318,10 +318,10 @@ class Multibody(eqx.Module):
     def check_q(self, q, name: str = "q") -> Array:
         """q in the model's dtype, of the right shape, quaternions normalized; the message names nq and nv."""
         q = self._check(q, name, self.nq, "configuration", "nq")
-        groups = [g for g in self.topology.groups if g.joint.nq != g.joint.nv]
+        groups = [g for g in self.topology.groups if g.joint.quaternion is not None]
         if not isinstance(q, Tracer):
             for g in groups:
-                if (np.asarray(q)[g.q_index[:, :4]] == 0).all(axis=1).any():
+                if (np.asarray(q)[g.q_index[:, g.joint.quaternion]] == 0).all(axis=1).any():
                     raise ValueError(f"{name} holds a quaternion of zeros, no rotation at all ({g.joint.name} joint).")
         if sum(len(g.links) for g in groups) > 8:
             for g in groups:
@@ -330,7 +330,7 @@ class Multibody(eqx.Module):
         # A few quaternions (a floating base, say): slices joined again run faster in a batch than a scatter.
         pieces, end = [], 0
         for joint, where in zip(self.topology.joints, self.topology.q_slices, strict=True):
-            if joint.nq != joint.nv:
+            if joint.quaternion is not None:
                 pieces += [q[end : where.start], joint.normalize(q[where])]
                 end = where.stop
         return jnp.concatenate([*pieces, q[end:]]) if pieces else q
@@ -376,6 +376,10 @@ class Multibody(eqx.Module):
         """f_ext (n_links, 6) or None."""
         if f_ext is None:
             return None
+        if isinstance(f_ext, dict):
+            raise TypeError(
+                "f_ext is an array (n_links, 6), got a dict; soa.external_forces(robot, q, {frame: wrench}) makes one."
+            )
         f_ext = jnp.asarray(f_ext)
         if f_ext.shape != (self.n_links, 6):
             raise ValueError(

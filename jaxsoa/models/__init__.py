@@ -5,6 +5,7 @@ in plain NumPy, what the robot is made of. Unless said otherwise links are numbe
 `joint1`), the root link is `base`, and gravity is the default of the model, 9.81 m/s^2 along -z.
 """
 
+from jaxsoa.exports import exported
 from jaxsoa.models.mechanisms import (
     cart_pole as cart_pole,
     chain as chain,
@@ -21,3 +22,9 @@ from jaxsoa.models.rods import (
     rectangle as rectangle,
     rod as rod,
 )
+
+__all__ = exported(globals())  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,6 +1,16 @@
 """Simulation: steps and rollouts. Small on purpose; replace them with your own where they do not fit."""
 
 from jaxsoa.dynamics.springs import JointSprings as JointSprings
+from jaxsoa.exports import exported
+from jaxsoa.simulate._grasp_rollout import (
+    GraspMotion as GraspMotion,
+    grasp_rollout as grasp_rollout,
+    grasp_step as grasp_step,
+)
+from jaxsoa.simulate._rollout import (
+    Sample as Sample,
+    rollout as rollout,
+)
 from jaxsoa.simulate.actuators import (
     ActuatorDescription as ActuatorDescription,
     Actuators as Actuators,
@@ -25,11 +35,6 @@ from jaxsoa.simulate.control import (
     TorqueSpeed as TorqueSpeed,
 )
 from jaxsoa.simulate.folder_lock import FolderInUse as FolderInUse
-from jaxsoa.simulate.grasp_rollout import (
-    GraspMotion as GraspMotion,
-    grasp_rollout as grasp_rollout,
-    grasp_step as grasp_step,
-)
 from jaxsoa.simulate.integrators import (
     INTEGRATORS as INTEGRATORS,
     State as State,
@@ -41,10 +46,6 @@ from jaxsoa.simulate.momentum import (
     with_momentum as with_momentum,
 )
 from jaxsoa.simulate.progress import ProgressBar as ProgressBar
-from jaxsoa.simulate.rollout import (
-    Sample as Sample,
-    rollout as rollout,
-)
 from jaxsoa.simulate.sensors import (
     Accelerometer as Accelerometer,
     ForceSensor as ForceSensor,
@@ -67,3 +68,9 @@ from jaxsoa.simulate.sharding import (
 )
 from jaxsoa.simulate.springs import Springs as Springs
 from jaxsoa.simulate.study import run_study as run_study
+
+__all__ = exported(globals())  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -6,7 +6,7 @@ so the coupling holds to rounding, without projection or drift.
 
 from __future__ import annotations
 
-from jaxsoa.closed_chain.coupled import coupled_accelerations
+from jaxsoa.closed_chain._coupled import coupled_accelerations
 from jaxsoa.model.mimics import follow_mimics
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.simulate.integrators import Integrator, State, find_integrator

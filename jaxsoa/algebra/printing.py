@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jaxsoa.operators.terms import Adjoint, Atom, Identity, Inverse, Named, Product, Sum, Term, Zero
+from jaxsoa.algebra.terms import Adjoint, Atom, Identity, Inverse, Named, Product, Sum, Term, Zero
 
 _TEXT = {
     "phi": "φ",

@@ -18,6 +18,7 @@ from jaxsoa.model.multibody import Multibody
 from jaxsoa.simulate.control import Actuator, Controller, call_actuators, call_controller, command_size, initial_memory
 from jaxsoa.simulate.equations import ExternalForce, Prescribed, as_prescribed, check_start
 from jaxsoa.simulate.integrators import Integrator, Passive, State, as_tuple, step
+from jaxsoa.simulate.joint_limits import JointLimits, prepared
 from jaxsoa.simulate.mimics import coupled_integrator
 from jaxsoa.simulate.progress import ProgressBar
 from jaxsoa.simulate.segments import in_blocks, segment_length, segmented_scan
@@ -66,6 +67,7 @@ def rollout(
     - `control`: an array of torques (one row per step; of commands, where the first actuator takes others), a function
       `(time, q, v) -> tau`, a controller with memory (see `control.py`), or None for no torque; all but the array need
       `steps`. The torque is held through a step.
+    - `integrator`: one of those of `step`, or a function `(robot, acceleration, q, v, dt) -> (q, v)`.
     - `actuators`: what the command passes through before it is a torque: `Saturation`, `Lag`, `Gear`, ...
     - `passive`: forces that follow the state inside a step, such as `JointLimits`.
     - `f_ext`: external forces (n_links, 6), (steps, n_links, 6), or a function `(robot, q, v)` that gives them (see
@@ -109,7 +111,10 @@ def rollout(
         raise ValueError(f'checkpoint must be True, False or "segments"; got {checkpoint!r}.')
     if not (record is None or record == "final" or callable(record)):
         raise ValueError(f'record must be None, "final" or a function of a Sample; got {record!r}.')
-    actuators, forces = as_tuple(actuators), as_tuple(passive)
+    actuators, forces = as_tuple(actuators), prepared(as_tuple(passive), robot, dt)
+    for force in as_tuple(passive):
+        if isinstance(force, JointLimits):
+            force.warn_if_stiff(robot, dt)
     loops = check_loops(robot, loops)
     check_start(robot, loops, q)
     external = f_ext if callable(f_ext) or f_ext is None else _rows(f_ext, steps, (robot.n_links, 6), "f_ext")
@@ -169,6 +174,11 @@ def rollout(
 
 def _rows(x: Any, steps: int, shape: tuple[int, ...], name: str) -> Array:
     """One row per step, from rows or from one for all steps."""
+    if isinstance(x, dict):
+        raise TypeError(
+            f"{name} must be an array {shape}, or a function (robot, q, v) that gives one, got a dict: "
+            "pass lambda robot, q, v: soa.external_forces(robot, q, {frame: wrench})."
+        )
     x = jnp.asarray(x)
     if x.shape not in (shape, (steps, *shape)):
         raise ValueError(f"{name} must have shape {shape}, or {(steps, *shape)} for one row per step; got {x.shape}.")

@@ -13,14 +13,14 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, Shaped
 
+from jaxsoa.algebra import terms
+from jaxsoa.algebra.expression import Operator
+from jaxsoa.algebra.spaces import UNIT, Space, joint_space, link_space, per_dof_to_links, tip_space
+from jaxsoa.algebra.state import Blocks, Frames, Number, State, build_state, translation
+from jaxsoa.algebra.terms import Atom, Identity, Named, Term
 from jaxsoa.dynamics.inverse import bias_forces
 from jaxsoa.dynamics.kinematics import moving_kinematics
 from jaxsoa.model.multibody import Multibody
-from jaxsoa.operators import terms
-from jaxsoa.operators.expression import Operator
-from jaxsoa.operators.spaces import UNIT, Space, joint_space, link_space, per_dof_to_links, tip_space
-from jaxsoa.operators.state import Blocks, Frames, Number, State, build_state, translation
-from jaxsoa.operators.terms import Atom, Identity, Named, Term
 from jaxsoa.spatial import ops
 
 

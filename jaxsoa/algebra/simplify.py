@@ -14,14 +14,14 @@ from functools import partial
 
 from jax.core import Tracer
 
-from jaxsoa.operators import terms as t
-from jaxsoa.operators.expression import Operator, merge, trim
-from jaxsoa.operators.program import compile_program
-from jaxsoa.operators.recognize import mass_among, recognized
-from jaxsoa.operators.rules import OPTIONAL, RULES, Rule, with_adjoints
-from jaxsoa.operators.state import State
-from jaxsoa.operators.terms import Atom, Term
-from jaxsoa.operators.words import Word, Words, expand, factor, word_size
+from jaxsoa.algebra import terms as t
+from jaxsoa.algebra.expression import Operator, merge, trim
+from jaxsoa.algebra.program import compile_program
+from jaxsoa.algebra.recognize import mass_among, recognized
+from jaxsoa.algebra.rules import OPTIONAL, RULES, Rule, with_adjoints
+from jaxsoa.algebra.state import State
+from jaxsoa.algebra.terms import Atom, Term
+from jaxsoa.algebra.words import Word, Words, expand, factor, word_size
 
 
 @dataclasses.dataclass(frozen=True)

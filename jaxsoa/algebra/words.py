@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from jaxsoa.operators import terms as t
-from jaxsoa.operators.bundle import whitening
-from jaxsoa.operators.program import compile_program
-from jaxsoa.operators.spaces import Space
-from jaxsoa.operators.terms import Term
+from jaxsoa.algebra import terms as t
+from jaxsoa.algebra.bundle import whitening
+from jaxsoa.algebra.program import compile_program
+from jaxsoa.algebra.spaces import Space
+from jaxsoa.algebra.terms import Term
 
 Word = tuple[Term, ...]
 

@@ -21,13 +21,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int
 
+from jaxsoa.optimize._ilqr import ilqr
 from jaxsoa.optimize.constraints import Condition, Equality, conditions
 from jaxsoa.optimize.costs import Cost, LeastSquares
-from jaxsoa.optimize.ilqr import ilqr
 from jaxsoa.optimize.problem import Problem
-from jaxsoa.optimize.solution import Solution, floating_start, simulate_controls, total_cost
+from jaxsoa.optimize.solution import Solution, floating_start, simulate_controls, summary, total_cost
 
 GROWTH = 10.0
 """By which the penalty grows when the violation does not fall."""
@@ -54,6 +55,13 @@ class ConstrainedSolution(NamedTuple):
     rounds: Int[Array, ""]  # of multipliers
     converged: Bool[Array, ""]  # feasible, and the inner problem solved
     plan: Solution  # of the last inner problem, with its feedback
+
+    def __repr__(self) -> str:
+        """A summary: the arrays themselves are hundreds of lines."""
+        line = summary(self)
+        if isinstance(self.violation, Tracer) or self.violation.ndim:
+            return line
+        return f"{line} in {int(self.rounds)} rounds; largest violation {float(self.violation):.3g}"
 
 
 class _Row(NamedTuple):

@@ -17,10 +17,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Shaped
 
+from jaxsoa.algebra.bundle import Bundle, operators
+from jaxsoa.algebra.decomposition import blocks_of
+from jaxsoa.algebra.spaces import pack, unpack, with_degrees
 from jaxsoa.model.multibody import Multibody
-from jaxsoa.operators.bundle import Bundle, operators
-from jaxsoa.operators.decomposition import blocks_of
-from jaxsoa.operators.spaces import pack, unpack, with_degrees
 
 TABLE_6_1 = {
     "states": "spatial forces",

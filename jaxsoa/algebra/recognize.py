@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from jaxsoa.operators import terms as t
-from jaxsoa.operators.bundle import mass
-from jaxsoa.operators.state import State
-from jaxsoa.operators.terms import Atom, Term
-from jaxsoa.operators.words import Words, expand
+from jaxsoa.algebra import terms as t
+from jaxsoa.algebra.bundle import mass
+from jaxsoa.algebra.state import State
+from jaxsoa.algebra.terms import Atom, Term
+from jaxsoa.algebra.words import Words, expand
 
 
 def recognized(term: Term, data: tuple) -> Term:

@@ -20,9 +20,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxsoa.operators.bundle import Bundle
-from jaxsoa.operators.expression import Operator
-from jaxsoa.operators.state import State, translation
+from jaxsoa.algebra.bundle import Bundle
+from jaxsoa.algebra.expression import Operator
+from jaxsoa.algebra.state import State, translation
 from jaxsoa.sweeps import gather, scatter
 
 Propagation = Literal["phi", "psi"]

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import lineax as lx
 from jaxtyping import Array
 
-from jaxsoa.operators import terms as t
-from jaxsoa.operators.expression import Operator
+from jaxsoa.algebra import terms as t
+from jaxsoa.algebra.expression import Operator
 
 _POSITIVE_ATOMS = frozenset({"M", "P", "D", "A", "R", "Upsilon"})
 

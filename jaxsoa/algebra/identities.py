@@ -15,8 +15,8 @@ import dataclasses
 from collections.abc import Callable
 from typing import Literal
 
-from jaxsoa.operators.bundle import Bundle
-from jaxsoa.operators.expression import Operator
+from jaxsoa.algebra.bundle import Bundle
+from jaxsoa.algebra.expression import Operator
 
 Side = Callable[[Bundle], Operator]
 Scope = Literal["all", "bare", "chain", "hybrid"]

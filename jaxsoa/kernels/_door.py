@@ -24,12 +24,12 @@ import numpy as np
 
 from jaxsoa.caches import register
 from jaxsoa.kernels import jax_interface, machine, settings
+from jaxsoa.kernels._report import record
 from jaxsoa.kernels.jax_interface import Tracer, ad, batching, mlir
 from jaxsoa.kernels.llvm_module import LARGEST_SCRATCH, batch_module, single_module
 from jaxsoa.kernels.llvm_values import EMITTED
 from jaxsoa.kernels.program import Straight, Unreadable, pruned
 from jaxsoa.kernels.reader import read
-from jaxsoa.kernels.report import record
 
 
 class Constant:

@@ -13,11 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxsoa.algebra.spaces import joint_layout, per_dof_to_links
 from jaxsoa.dynamics.articulated import articulated_body
 from jaxsoa.dynamics.kinematics import kinematics, link_inertias
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.model.topology import Topology
-from jaxsoa.operators.spaces import joint_layout, per_dof_to_links
 from jaxsoa.spatial import ops
 from jaxsoa.spatial.inertia import RigidInertia, SpatialInertia
 from jaxsoa.sweeps import gather, scatter

@@ -10,12 +10,12 @@ import dataclasses
 from collections.abc import Callable
 from functools import lru_cache
 
-from jaxsoa.operators import terms as t
-from jaxsoa.operators.bundle import mass, whitening
-from jaxsoa.operators.spaces import Space
-from jaxsoa.operators.state import State
-from jaxsoa.operators.terms import Atom, Term
-from jaxsoa.operators.words import Word
+from jaxsoa.algebra import terms as t
+from jaxsoa.algebra.bundle import mass, whitening
+from jaxsoa.algebra.spaces import Space
+from jaxsoa.algebra.state import State
+from jaxsoa.algebra.terms import Atom, Term
+from jaxsoa.algebra.words import Word
 
 Replacement = list[tuple[float, Word]]
 
@@ -90,7 +90,7 @@ def _base_name(letter: Term) -> str | None:
 
 
 def _spaces(state: State) -> tuple[Space, Space]:
-    from jaxsoa.operators.spaces import joint_space, link_space
+    from jaxsoa.algebra.spaces import joint_space, link_space
 
     return joint_space(state.topology), link_space(state.topology)
 

@@ -90,6 +90,14 @@ def prior_precision(parameters: Parameters, prior: Prior) -> np.ndarray:
     return precision
 
 
+def _check_data(data: Any) -> None:
+    arrays = [np.asarray(x) for x in jax.tree.leaves(data) if np.ndim(x)]
+    if any(x.size == 0 for x in arrays):
+        raise ValueError("The data holds no samples.")
+    if arrays and not any(x.any() for x in arrays):
+        raise ValueError("The data is all zeros: nothing moved and no torque was measured, so nothing can be fitted.")
+
+
 def fit(
     robot: Multibody,
     data: Any,
@@ -127,6 +135,7 @@ def fit(
     """
     if isinstance(method, str) and method != "gauss-newton":
         raise ValueError(f"Unknown method {method!r}; choose 'gauss-newton' or pass an optax optimizer.")
+    _check_data(data)
     parameters = Parameters.of(robot, free, offset)
     what = problem(robot, data, residual=residual, integrator=integrator, parameters=parameters)
     functions = _functions(parameters, what, chunk)

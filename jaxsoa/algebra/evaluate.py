@@ -9,13 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from jaxsoa.algebra.actions import apply_memoryless, columns, fields_of, rows, update, update_adjoint
+from jaxsoa.algebra.program import Program, compile_program
+from jaxsoa.algebra.schedule import Group, Node
+from jaxsoa.algebra.spaces import compact, pack, unpack, with_degrees
+from jaxsoa.algebra.state import full_block
+from jaxsoa.algebra.terms import Term
 from jaxsoa.dynamics.articulated import carry_force, carry_motion
-from jaxsoa.operators.actions import apply_memoryless, columns, fields_of, rows, update, update_adjoint
-from jaxsoa.operators.program import Program, compile_program
-from jaxsoa.operators.schedule import Group, Node
-from jaxsoa.operators.spaces import compact, pack, unpack, with_degrees
-from jaxsoa.operators.state import full_block
-from jaxsoa.operators.terms import Term
 from jaxsoa.sweeps import gather, scatter
 
 

@@ -15,7 +15,7 @@ from functools import cache
 from itertools import pairwise
 from typing import TypeAlias
 
-from jaxsoa.operators.spaces import Space
+from jaxsoa.algebra.spaces import Space
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,7 +145,7 @@ def product(*factors: Term) -> Term:
         flat.extend(factor.factors if isinstance(factor, Product) else (factor,))
     for left, right in pairwise(flat):
         if left.domain != right.codomain:
-            from jaxsoa.operators.printing import text
+            from jaxsoa.algebra.printing import text
 
             raise SpaceError(
                 f"Cannot compose ({text(left)}) with ({text(right)}): the left one acts on {left.domain}, "
@@ -175,7 +175,7 @@ def add(*weighted: tuple[float, Term]) -> Term:
     collected: dict[Term, float] = {}
     for coefficient, term in weighted:
         if term.domain != first.domain or term.codomain != first.codomain:
-            from jaxsoa.operators.printing import text
+            from jaxsoa.algebra.printing import text
 
             raise SpaceError(
                 f"Cannot add ({text(first)}) and ({text(term)}): the first maps {first.domain} to {first.codomain}, "
@@ -216,7 +216,7 @@ def adjoint(term: Term) -> Term:
 
 def inverse(term: Term) -> Term:
     if term.domain.size != term.codomain.size:
-        from jaxsoa.operators.printing import text
+        from jaxsoa.algebra.printing import text
 
         raise SpaceError(f"({text(term)}) has no inverse: it maps {term.domain} to {term.codomain}.")
     match term:

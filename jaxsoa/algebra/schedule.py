@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import NamedTuple
 
-from jaxsoa.operators.spaces import Space
+from jaxsoa.algebra.spaces import Space
 
 
 @dataclasses.dataclass(frozen=True)

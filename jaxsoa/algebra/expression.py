@@ -11,11 +11,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
-from jaxsoa.operators import evaluate, printing, terms
-from jaxsoa.operators.program import compile_program
-from jaxsoa.operators.spaces import Space
-from jaxsoa.operators.state import Number
-from jaxsoa.operators.terms import SpaceError, Term
+from jaxsoa.algebra import evaluate, printing, terms
+from jaxsoa.algebra.program import compile_program
+from jaxsoa.algebra.spaces import Space
+from jaxsoa.algebra.state import Number
+from jaxsoa.algebra.terms import SpaceError, Term
 
 
 class Operator(eqx.Module):
@@ -75,7 +75,7 @@ class Operator(eqx.Module):
     def inv(self) -> Operator:
         """The inverse. Known ones (phi, psi, D, the mass matrix, also written out ...) cost O(N); others fall back to a
         dense solve, which `dense_solves` tells."""
-        from jaxsoa.operators.recognize import recognized  # which itself multiplies expressions out
+        from jaxsoa.algebra.recognize import recognized  # which itself multiplies expressions out
 
         scale, term = 1.0, self.term
         if isinstance(term, terms.Sum) and len(term.terms) == 1:
@@ -149,7 +149,7 @@ class Operator(eqx.Module):
 
     def to_lineax(self):
         """This expression as a lineax operator (needs lineax)."""
-        from jaxsoa.operators.lineax_interop import to_lineax
+        from jaxsoa.algebra.lineax_interop import to_lineax
 
         return to_lineax(self)
 

@@ -14,11 +14,11 @@ from __future__ import annotations
 import dataclasses
 from functools import lru_cache
 
-from jaxsoa.operators import terms as t
-from jaxsoa.operators.actions import COMPOSITE, MEMORYLESS
-from jaxsoa.operators.schedule import Group, Node, reachable, schedule
-from jaxsoa.operators.spaces import Space, joint_layout
-from jaxsoa.operators.terms import Term
+from jaxsoa.algebra import terms as t
+from jaxsoa.algebra.actions import COMPOSITE, MEMORYLESS
+from jaxsoa.algebra.schedule import Group, Node, reachable, schedule
+from jaxsoa.algebra.spaces import Space, joint_layout
+from jaxsoa.algebra.terms import Term
 
 
 @dataclasses.dataclass(frozen=True)
