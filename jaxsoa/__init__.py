@@ -137,6 +137,7 @@ from jaxsoa.linearized.step import (
     LinearizedStep as LinearizedStep,
     linearize_step as linearize_step,
 )
+from jaxsoa.linearized.tracking_regressor import tracking_regressor as tracking_regressor
 from jaxsoa.model.builder import (
     Builder as Builder,
     from_arrays as from_arrays,

@@ -41,3 +41,4 @@ from jaxsoa.optimize.solution import (
     simulate_controls as simulate_controls,
     total_cost as total_cost,
 )
+from jaxsoa.optimize.tracking import Tracking as Tracking, track as track

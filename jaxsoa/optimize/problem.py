@@ -20,7 +20,8 @@ from jax.core import Tracer
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
-from jaxsoa.linearized.step import Step, linearize_step, semi_implicit_euler
+from jaxsoa.closed_chain.loops import check_loops
+from jaxsoa.linearized.step import Step, constrained_step, linearize_step, semi_implicit_euler
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.optimize.costs import Cost, terms
 from jaxsoa.simulate.integrators import State
@@ -72,6 +73,8 @@ class RobotDynamics(Dynamics):
     integrator: Step = eqx.field(static=True)
     analytical: bool = eqx.field(static=True)
     contact: Any = None  # a contact.Scene, whose step replaces the integrator
+    loops: Any = ()  # what closes a mechanism; every step ends on it
+    prescribed: Any = None  # joints whose motion is given
 
     @property
     def nu(self) -> int:
@@ -91,11 +94,15 @@ class RobotDynamics(Dynamics):
 
     def step(self, state: State, control: Array) -> State:
         step = self.integrator if self.contact is None else self.contact.advance
+        if self.loops or self.prescribed is not None:
+            step = constrained_step(self.integrator, self.loops, self.prescribed)
         return State(*step(self.robot, state.q, state.v, self.torques(control), self.dt))
 
     @property
     def _step(self) -> dict:
-        return {"step": self.integrator} if self.contact is None else {"contact": self.contact}
+        if self.contact is not None:
+            return {"contact": self.contact}
+        return {"step": self.integrator, "loops": self.loops, "prescribed": self.prescribed}
 
     def integrate(self, state: State, dx: Array) -> State:
         nv = self.robot.nv
@@ -199,6 +206,8 @@ def robot_problem(
     analytical: bool = True,
     per_step: Any = None,
     contact: Any = None,
+    loops: Any = (),
+    prescribed: Any = None,
 ) -> Problem:
     """A problem about a robot's joint torques, held over `horizon` steps of `dt`. States are `soa.State(q, v)`.
 
@@ -207,6 +216,8 @@ def robot_problem(
     motors (None: all), in the order of the controls. `torque_limits`: None, one number or one per control (both signs),
     a pair (lower, upper), or "model" for the efforts of the model file. `step(robot, q, v, tau, dt) -> (q, v)` is any,
     as in `linearize_step`: closed chains, other integrators. `analytical=False` differentiates by plain forward mode.
+    With `loops` (what closes a mechanism) every step ends on them, and `prescribed` joints move as given, as in
+    `soa.step`; the start must be closed.
     With `contact` (a `contact.Scene`; its gradient="relaxed" helps a search) every step enforces those contacts.
     With `per_step` (a pytree of references, say) running costs are called as `(state, control, row of this step)`.
     """
@@ -222,7 +233,10 @@ def robot_problem(
             raise ValueError(f'torque_limits must be numbers or "model", got {torque_limits!r}.')
         torque_limits = robot.limits.effort[np.array(driven, int)]
     dt = robot.check_number(dt)
-    dynamics = RobotDynamics(robot, dt, driven, step, analytical, contact)
+    loops = check_loops(robot, loops)
+    if contact is not None and (loops or prescribed is not None):
+        raise ValueError("contact cannot be combined with loops or prescribed joints yet.")
+    dynamics = RobotDynamics(robot, dt, driven, step, analytical, contact, loops, prescribed)
     return _problem(dynamics, horizon, dt, running_cost, final_cost, torque_limits, per_step)
 
 

@@ -45,6 +45,10 @@ from jaxsoa.simulate.rollout import (
     Sample as Sample,
     rollout as rollout,
 )
+from jaxsoa.simulate.sensitivity import (
+    Sensitivity as Sensitivity,
+    trajectory_sensitivity as trajectory_sensitivity,
+)
 from jaxsoa.simulate.sensors import (
     Accelerometer as Accelerometer,
     ForceSensor as ForceSensor,

@@ -63,11 +63,14 @@ _REASONS = {
     "results": """
         soa.OperationalSpaceDynamics soa.InverseKinematics soa.HybridDerivatives soa.LinearizedHybridDynamics
         closed_chain.LinearizedLoopDynamics simulate.GraspMotion optimize.ConstrainedSolution optimize.Multipliers
-        optimize.OptimalTrajectory models.Rod""",
+        optimize.OptimalTrajectory simulate.Sensitivity closed_chain.LinearizedGraspDynamics
+        closed_chain.LinearizedEmbeddedDynamics""",
     "not in the table yet: only what tests of their own try is known": """
         soa.coriolis_times soa.external_forces soa.inverse_kinematics soa.differential_inverse_kinematics
         closed_chain.linearize_loop_forward_dynamics simulate.grasp_rollout simulate.grasp_step optimize.constrained
-        optimize.optimal_trajectory optimize.shifted""",
+        optimize.optimal_trajectory optimize.shifted optimize.track soa.tracking_regressor
+        simulate.trajectory_sensitivity
+        closed_chain.linearize_grasp_forward_dynamics closed_chain.linearize_embedded_dynamics""",
     "constants": "soa.IDENTITIES closed_chain.Constraint simulate.INTEGRATORS identify.BLOCKS",
     "parts of a model or a problem, made once on the host": """
         soa.Builder soa.from_arrays soa.prescribed_mask closed_chain.Coupling closed_chain.Distance closed_chain.Loop
@@ -90,7 +93,8 @@ _REASONS = {
     "controllers, actuators and integrators, tested inside `rollout`": """
         simulate.Gear simulate.Lag simulate.PDServo simulate.Sampled simulate.Saturation simulate.TorqueSpeed
         simulate.ActuatorDescription simulate.Actuators simulate.Delay simulate.actuator_set simulate.motor
-        simulate.pid_servo simulate.position_servo simulate.velocity_servo simulate.JointSprings simulate.Springs""",
+        simulate.pid_servo simulate.position_servo simulate.velocity_servo simulate.JointSprings simulate.Springs
+        optimize.Tracking""",
     "sensors, tested against MuJoCo": """
         simulate.Accelerometer simulate.ForceSensor simulate.FrameSensor simulate.Gyro simulate.InertialNoise
         simulate.JointPosition simulate.JointVelocity simulate.Sensors simulate.sensor_set""",
