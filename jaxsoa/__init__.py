@@ -39,6 +39,7 @@ from jaxsoa.dynamics.external_forces import (
 from jaxsoa.dynamics.forward import (
     AccelerationSplit as AccelerationSplit,
     acceleration_split as acceleration_split,
+    accelerations_by_fd2 as accelerations_by_fd2,
     forward_dynamics as forward_dynamics,
     hybrid_dynamics as hybrid_dynamics,
     prescribed_mask as prescribed_mask,
@@ -85,6 +86,7 @@ from jaxsoa.export import (
     export_function as export_function,
     load_function as load_function,
 )
+from jaxsoa.formulas import Symbolic as Symbolic, symbolic as symbolic
 from jaxsoa.ik import (
     InverseKinematics as InverseKinematics,
     differential_inverse_kinematics as differential_inverse_kinematics,

@@ -53,6 +53,7 @@ from jaxsoa.closed_chain.grasp import (
 )
 from jaxsoa.closed_chain.grasp_dynamics import (
     GraspAcceleration as GraspAcceleration,
+    grasp_compliance as grasp_compliance,
     grasp_forward_dynamics as grasp_forward_dynamics,
 )
 from jaxsoa.closed_chain.linearize_embedded import (

@@ -127,8 +127,18 @@ def _fd1(robot, q, v, tau, f_ext):
     return smooth(robot, stage.body.tree, stage.body.gain, e / stage.body.pivot)
 
 
-def accelerations_by_fd2(robot, q, v, tau, f_ext=None) -> tuple[Array, Array]:
-    """FD2: joint accelerations and, from the same sweep, link accelerations lambda + phi* a (JPL 88-11, 5.6)."""
+def accelerations_by_fd2(
+    robot: Multibody,
+    q: Shaped[Array, " nq"],
+    v: Shaped[Array, " nv"],
+    tau: Shaped[Array, " nv"],
+    f_ext: Shaped[Array, "n 6"] | None = None,
+) -> tuple[Float[Array, " nv"], Float[Array, "n 6"]]:
+    """FD2: joint accelerations and, from the same sweep, link accelerations lambda + phi* a (JPL 88-11, 5.6).
+
+    World axes, at each link's origin, gravity not among them: those of `link_accelerations`.
+    """
+    q, v, tau, f_ext = robot.check_q(q), robot.check_v(v), robot.check_v(tau, "tau"), robot.check_f_ext(f_ext)
     robot, q, v, tau = _driven(robot, q, v, tau)
     stage = _stage(robot, q, v, tau)
     bias_free = tau - inverse_dynamics_raw(robot, q, v, jnp.zeros_like(tau), f_ext)

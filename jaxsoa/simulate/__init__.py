@@ -1,6 +1,7 @@
 """Simulation: steps and rollouts. Small on purpose; replace them with your own where they do not fit."""
 
 from jaxsoa.dynamics.springs import JointSprings as JointSprings
+from jaxsoa.simulate.actuated_step import linearize_actuated_step as linearize_actuated_step
 from jaxsoa.simulate.actuators import (
     ActuatorDescription as ActuatorDescription,
     Actuators as Actuators,

@@ -63,13 +63,13 @@ _REASONS = {
     "results": """
         soa.OperationalSpaceDynamics soa.InverseKinematics soa.HybridDerivatives soa.LinearizedHybridDynamics
         closed_chain.LinearizedLoopDynamics simulate.GraspMotion optimize.ConstrainedSolution optimize.Multipliers
-        optimize.OptimalTrajectory simulate.Sensitivity closed_chain.LinearizedGraspDynamics
+        optimize.OptimalTrajectory soa.Symbolic simulate.Sensitivity closed_chain.LinearizedGraspDynamics
         closed_chain.LinearizedEmbeddedDynamics""",
     "not in the table yet: only what tests of their own try is known": """
         soa.coriolis_times soa.external_forces soa.inverse_kinematics soa.differential_inverse_kinematics
         closed_chain.linearize_loop_forward_dynamics simulate.grasp_rollout simulate.grasp_step optimize.constrained
         optimize.optimal_trajectory optimize.shifted optimize.track soa.tracking_regressor
-        simulate.trajectory_sensitivity
+        simulate.trajectory_sensitivity simulate.linearize_actuated_step closed_chain.grasp_compliance
         closed_chain.linearize_grasp_forward_dynamics closed_chain.linearize_embedded_dynamics""",
     "constants": "soa.IDENTITIES closed_chain.Constraint simulate.INTEGRATORS identify.BLOCKS",
     "parts of a model or a problem, made once on the host": """
@@ -107,7 +107,7 @@ _REASONS = {
         soa.load_mjcf_constraints soa.load_urdf soa.save_urdf simulate.ProgressBar simulate.run_study
         simulate.save_archive viz.Mesh viz.film viz.picture viz.Shape viz.primitive_shapes viz.Viewer viz.view
         viz.urdf_shapes""",
-    "algebra of symbols": "soa.derive soa.simplify soa.solve_for",
+    "algebra of symbols": "soa.derive soa.simplify soa.solve_for soa.symbolic",
     "parts of the decompositions, which call them": "decomposition.inboard decomposition.outboard",
     "arrays of any shape, not of a model": """
         convert.linear_first convert.angular_first convert.world_to_local convert.local_to_world convert.motion_at
