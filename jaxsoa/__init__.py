@@ -64,6 +64,7 @@ from jaxsoa.dynamics.external_forces import (
 from jaxsoa.dynamics.forward import (
     AccelerationSplit as AccelerationSplit,
     acceleration_split as acceleration_split,
+    accelerations_by_fd2 as accelerations_by_fd2,
     forward_dynamics as forward_dynamics,
     hybrid_dynamics as hybrid_dynamics,
     prescribed_mask as prescribed_mask,
@@ -111,6 +112,7 @@ from jaxsoa.export import (
     load_function as load_function,
 )
 from jaxsoa.exports import exported
+from jaxsoa.formulas import Symbolic as Symbolic, symbolic as symbolic
 from jaxsoa.ik import (
     InverseKinematics as InverseKinematics,
     differential_inverse_kinematics as differential_inverse_kinematics,
@@ -163,6 +165,7 @@ from jaxsoa.linearized.step import (
     LinearizedStep as LinearizedStep,
     linearize_step as linearize_step,
 )
+from jaxsoa.linearized.tracking_regressor import tracking_regressor as tracking_regressor
 from jaxsoa.model.builder import (
     Builder as Builder,
     from_arrays as from_arrays,

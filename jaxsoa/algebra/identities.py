@@ -229,6 +229,14 @@ _add(
     lambda o: o.H @ o.psi @ o.P + o.D @ o.K.T @ o.phi.T,
 )
 _add("darts 7.30", _T + "(7.30)", lambda o: o.phi.T @ (_E(o) - o.H.T @ o.K.T @ o.psi.T), lambda o: o.psi.T)
+_add("darts 7.33", _T + "(7.33): nu = G*(alpha - a)", lambda o: o.G.T @ o.psi.T @ o.H.T, _I, "bare")
+_add("darts 7.33b", _T + "(7.33): what a adds to alpha is not seen", lambda o: o.G.T @ o.psi.T, lambda o: o.G.T, "bare")
+_add(
+    "darts 7.36",
+    _T + "(7.36)-(7.38): gravity by nu-bar = nu - K* phi* E g",
+    lambda o: o.psi.T @ o.E,
+    lambda o: o.phi.T @ o.E - o.psi.T @ o.H.T @ o.K.T @ o.phi.T @ o.E,
+)
 _add("darts 7.26", _T + "(7.26)", lambda o: o.psi @ o.K @ _V(o), lambda o: o.phi @ o.K)
 _add("darts 7.26b", _T + "(7.26)", lambda o: o.psi @ o.K @ o.H @ o.phi + o.psi, lambda o: o.phi)
 

@@ -53,7 +53,16 @@ from jaxsoa.closed_chain.grasp import (
 )
 from jaxsoa.closed_chain.grasp_dynamics import (
     GraspAcceleration as GraspAcceleration,
+    grasp_compliance as grasp_compliance,
     grasp_forward_dynamics as grasp_forward_dynamics,
+)
+from jaxsoa.closed_chain.linearize_embedded import (
+    LinearizedEmbeddedDynamics as LinearizedEmbeddedDynamics,
+    linearize_embedded_dynamics as linearize_embedded_dynamics,
+)
+from jaxsoa.closed_chain.linearize_grasp import (
+    LinearizedGraspDynamics as LinearizedGraspDynamics,
+    linearize_grasp_forward_dynamics as linearize_grasp_forward_dynamics,
 )
 from jaxsoa.closed_chain.linearize_loops import (
     LinearizedLoopDynamics as LinearizedLoopDynamics,

@@ -21,6 +21,7 @@ from jaxsoa.closed_chain.frames import MovingFrame, moving_frames
 from jaxsoa.dynamics.articulated import Factors
 from jaxsoa.dynamics.kinematics import shift_acceleration
 from jaxsoa.dynamics.motion import differentiable_solve, solve_motion
+from jaxsoa.model.description import ModelError
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.spatial import ops
 
@@ -44,8 +45,14 @@ def check_loops(robot: Multibody, loops: Sequence[Constraint] | Constraint) -> t
         if isinstance(loop, Coupling):
             loop.places(robot)
         elif isinstance(loop, Loop | Distance):
-            robot.topology.frame_number(loop.frame_a)
-            robot.topology.frame_number(loop.frame_b)
+            numbers = [robot.topology.frame_number(name) for name in (loop.frame_a, loop.frame_b)]
+            links = [robot.topology.frame_links[number] for number in numbers]
+            if links[0] == links[1]:
+                carrier = "the base" if links[0] < 0 else f"link {robot.link_names[links[0]]!r}"
+                raise ModelError(
+                    f"A loop between {loop.frame_a!r} and {loop.frame_b!r} of {robot.name!r} holds nothing: both "
+                    f"are fixed to {carrier}."
+                )
         else:
             raise TypeError(f"loops must hold Loop, Distance or Coupling, got {loop!r}.")
     return jax.tree.map(lambda x: robot.convert(x, "loops"), loops)

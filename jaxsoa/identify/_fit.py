@@ -110,6 +110,8 @@ def fit(
     tolerance: float = 1e-8,
     residual: Residual | None = None,
     integrator: str = "semi_implicit_euler",
+    loops: Any = (),
+    prescribed: Any = None,
     offset: Array | None = None,
     start: Array | None = None,
     chunk: int = 256,
@@ -128,7 +130,8 @@ def fit(
     the residual's RMS, and again.
     `method`: "gauss-newton", or an optax optimizer, say `optax.adam(1e-2)` or `optax.lbfgs()`.
     `iterations` and `tolerance`: the most iterations (of each reweighting), and the relative decrease of the cost below
-    which a fit has converged. `offset`, `start`: a-priori torque offsets, and theta to start from.
+    which a fit has converged. `offset`, `start`: a-priori torque offsets, and theta to start from. `loops`,
+    `prescribed`: of a mechanism whose recorded motion is simulated, as in `rollout`.
 
     Where the torques are linear in all that is free, the data is compressed first and an iteration costs the same for
     any number of samples.
@@ -137,7 +140,8 @@ def fit(
         raise ValueError(f"Unknown method {method!r}; choose 'gauss-newton' or pass an optax optimizer.")
     _check_data(data)
     parameters = Parameters.of(robot, free, offset)
-    what = problem(robot, data, residual=residual, integrator=integrator, parameters=parameters)
+    closed = {"loops": loops, "prescribed": prescribed}
+    what = problem(robot, data, residual=residual, integrator=integrator, parameters=parameters, **closed)
     functions = _functions(parameters, what, chunk)
     precision = prior_precision(parameters, prior)
     before = rms(parameters.prior, what, chunk)
@@ -199,7 +203,7 @@ def fit(
         history=np.asarray(history),
         iterations=used,
         converged=converged,
-        problem_options={"residual": residual, "integrator": integrator},
+        problem_options={"residual": residual, "integrator": integrator, **closed},
     )
 
 

@@ -60,7 +60,7 @@ def load_mjcf(source: Any, *, assets: Mapping[str, bytes] | None = None, validat
     Hinge, slide, ball and free joints become continuous or revolute (with a range), prismatic, spherical and free ones,
     in MuJoCo's order; q is MuJoCo's qpos but for the order within a free joint (`jaxsoa.convert.MujocoMap`). A body
     with several joints is several links, all but the last massless. Every body and every site is a frame. Inertias,
-    armature, damping and gravity are MuJoCo's; `frictionloss` becomes smooth Coulomb friction.
+    armature, damping, springs and gravity are MuJoCo's; `frictionloss` becomes smooth Coulomb friction.
 
     What a tree of rigid links leaves out is listed in one `ModelWarning`, by name. Of that, `load_mjcf_actuators`,
     `load_mjcf_springs`, `load_mjcf_sensors`, `load_mjcf_keyframes` and `load_mjcf_constraints` read what belongs to
@@ -115,7 +115,7 @@ def load_mjcf_sensors(robot: Multibody, source: Any, *, assets: Mapping[str, byt
 
 
 def load_mjcf_springs(robot: Multibody, source: Any, *, assets: Mapping[str, bytes] | None = None) -> Springs:
-    """Springs of joints, springs and dampers of fixed tendons, for `rollout(passive=...)`."""
+    """Springs and dampers of fixed tendons, and of joints if the robot has none, for `rollout(passive=...)`."""
     return devices.springs(robot, compile_mjcf(source, assets)[0])
 
 

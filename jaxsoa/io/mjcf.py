@@ -99,6 +99,7 @@ class _JointReader:
         self.model = model
         self.names = joint_names(model)
         self.damped = not _disabled(model, "DAMPER")
+        self.sprung = not _disabled(model, "SPRING")
         self.rubbed = not (_disabled(model, "FRICTIONLOSS") or _disabled(model, "CONSTRAINT"))
 
     def kind(self, number: int) -> str:
@@ -135,10 +136,22 @@ class _JointReader:
             armature=self._per_degree(model.dof_armature, number, kind),
             damping=self._per_degree(model.dof_damping, number, kind) if self.damped else 0.0,
             friction=self._per_degree(model.dof_frictionloss, number, kind) if self.rubbed else 0.0,
+            stiffness=self._stiffness(number, kind),
+            rest=self._rest(number, kind),
             lower=float(lower),
             upper=float(upper),
             effort=float(effort),
         )
+
+    def _stiffness(self, number: int, kind: str) -> float:
+        """A free joint's spring pulls along world axes in MuJoCo, along those of the body here: it is left out."""
+        return float(self.model.jnt_stiffness[number]) if self.sprung and kind != "free" else 0.0
+
+    def _rest(self, number: int, kind: str) -> tuple[float, ...] | None:
+        if kind == "free":
+            return None
+        start = int(self.model.jnt_qposadr[number])
+        return tuple(float(x) for x in self.model.qpos_spring[start : start + (4 if kind == "spherical" else 1)])
 
     def _has_range(self, number: int, kind: str) -> bool:
         """A ball's range bounds its angle of rotation, for which `Limits` has no place."""
@@ -180,10 +193,9 @@ def left_out(model: Any) -> list[str]:
     note("sensors, which load_mjcf_sensors reads", np.ones(model.nsensor), listed("sensor", model.nsensor))
     note("keyframes, which load_mjcf_keyframes reads", np.ones(model.nkey), listed("key", model.nkey))
     if not _disabled(model, "SPRING"):
-        stiff = (model.jnt_stiffness != 0) | _any_nonzero(model, "jnt_stiffnesspoly", model.njnt)
         free = model.jnt_type == 0
-        note("springs of joints, which load_mjcf_springs reads", stiff & ~free, joints)
-        note("springs of free joints", stiff & free, joints)
+        note("non-linear springs", _any_nonzero(model, "jnt_stiffnesspoly", model.njnt), joints)
+        note("springs of free joints", (model.jnt_stiffness != 0) & free, joints)
     if not _disabled(model, "DAMPER"):
         owners = [joints[int(k)] for k in model.dof_jntid]
         note("non-linear damping", _any_nonzero(model, "dof_dampingpoly", model.nv), owners)

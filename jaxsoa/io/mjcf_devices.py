@@ -301,7 +301,7 @@ def springs(robot: Multibody, model: Any) -> Springs:
     theirs, joints = MujocoMap(robot, model), joint_names(model)
     rest = theirs.q_from(np.asarray(model.qpos_spring))
     stiffness = np.zeros(robot.nv)
-    if not hasattr(robot, "stiffness"):
+    if robot.springs is None:
         for k in np.flatnonzero(np.asarray(model.jnt_stiffness) != 0):
             if int(model.jnt_type[k]) != 0:
                 stiffness[robot.v_index(joints[k])] = model.jnt_stiffness[k]

@@ -37,7 +37,7 @@ def save_urdf(robot: Multibody, path: str | os.PathLike[str], *, validate: str =
     """Write a robot as a URDF file that `load_urdf` reads back to the same dynamics.
 
     Links, joints, inertias, damping, friction, limits, mimics and frames are written; frames as massless links on fixed
-    joints. URDF has no place for gravity, armature and the velocity scale of friction: where the robot's differ from
+    joints. URDF has no place for gravity, armature, springs and the velocity scale of friction: where they differ from
     what a loaded file gets, `validate` says what happens: "warn" (a `ModelWarning`), "strict" (a `ModelError`), "off".
     Spherical and helical joints, and a free joint whose damping differs between directions, are a `ModelError`.
 
@@ -66,6 +66,9 @@ def _report_what_is_lost(robot: Multibody, validate: str) -> None:
     owners = [robot.joint_names[robot.topology.dof_link[k]] for k in np.flatnonzero(robot.armature)]
     if owners:
         lost.append(f"armature of joints {abbreviated(list(dict.fromkeys(owners)))}")
+    if np.any(robot.stiffness):
+        sprung = [robot.joint_names[robot.topology.dof_link[k]] for k in np.flatnonzero(robot.stiffness)]
+        lost.append(f"springs of joints {abbreviated(list(dict.fromkeys(sprung)))}")
     if np.any(robot.friction) and not np.isclose(robot.friction_velocity, FRICTION_VELOCITY):
         lost.append(f"friction velocity {float(robot.friction_velocity)}")
     for name, kind, dofs in zip(robot.joint_names, robot.topology.kinds, robot.topology.v_slices, strict=True):

@@ -21,6 +21,7 @@ from jaxtyping import Array, Float, Shaped
 from jaxsoa.dynamics.articulated import on_first, on_last, riccati_step, updated
 from jaxsoa.dynamics.inverse import dissipation
 from jaxsoa.dynamics.newton_euler import link_sums
+from jaxsoa.dynamics.springs import unsprung_along
 from jaxsoa.linearized import spatial_components as sc
 from jaxsoa.linearized.composite import force_ring, gyroscopic_ring
 from jaxsoa.linearized.inverse import dissipation_rate
@@ -107,6 +108,9 @@ def inverse_dynamics_perturbation(
     """
     q, f_ext = robot.check_q(q), robot.check_f_ext(f_ext)
     v, a, dq, dv, da = _vectors(robot, v=v, a=a, dq=dq, dv=dv, da=da)
+    if robot.springs is not None:
+        bare, _, d_pull = unsprung_along(robot, q, dq)
+        return inverse_dynamics_perturbation(bare, q, v, a, dq, dv, da, f_ext) - d_pull
     moving = moving_state(robot, q, v)
     source = sc.add(link_sums(robot, sc.scale(a, moving.axis)), moving.bias)
     alpha = spread(robot, moving.offset, source, base_motion(robot, source))
@@ -156,6 +160,9 @@ def forward_dynamics_perturbation(
     """
     q, f_ext = robot.check_q(q), robot.check_f_ext(f_ext)
     v, tau, dq, dv, dtau = _vectors(robot, v=v, tau=tau, dq=dq, dv=dv, dtau=dtau)
+    if robot.springs is not None:
+        bare, pull, d_pull = unsprung_along(robot, q, dq)
+        return forward_dynamics_perturbation(bare, q, v, tau + pull, dq, dv, dtau + d_pull, f_ext)
     plan = robot.topology.dof_plan
     moving = moving_state(robot, q, v)
     bias_force = moving.body.gyroscopic(moving.velocity[0])

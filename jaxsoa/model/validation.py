@@ -185,7 +185,7 @@ def _check_joint(joint: JointDescription, where: str) -> None:
                 raise ModelError(f"{where}: the second axis {_shown(second)} is zero or parallel to {_shown(axis)}.")
     _array(joint.pitch, (), f"{where}: the pitch")
 
-    for what in ("armature", "damping", "friction"):
+    for what in ("armature", "damping", "friction", "stiffness"):
         value = _per_degree(joint, what, where)
         if not (np.isfinite(value).all() and (value >= 0).all()):
             raise ModelError(f"{where}: the {what} {_shown(value)} must be finite and not negative.")

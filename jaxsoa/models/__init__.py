@@ -1,6 +1,6 @@
 """Ready-made robots: textbook mechanisms, two arms with published parameters, and random trees for testing.
 
-Each public function returns a `Multibody` (`rod` one with springs); the private `_describe_*` function beside it says,
+Each public function returns a `Multibody`; the private `_describe_*` function beside it says,
 in plain NumPy, what the robot is made of. Unless said otherwise links are numbered from the base (`link1`, moved by
 `joint1`), the root link is `base`, and gravity is the default of the model, 9.81 m/s^2 along -z.
 """
@@ -16,7 +16,6 @@ from jaxsoa.models.mechanisms import (
 from jaxsoa.models.published import puma560 as puma560, stanford_arm as stanford_arm
 from jaxsoa.models.random_trees import random_tree as random_tree
 from jaxsoa.models.rods import (
-    Rod as Rod,
     Section as Section,
     circle as circle,
     rectangle as rectangle,

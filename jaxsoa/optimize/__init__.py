@@ -42,6 +42,7 @@ from jaxsoa.optimize.solution import (
     simulate_controls as simulate_controls,
     total_cost as total_cost,
 )
+from jaxsoa.optimize.tracking import Tracking as Tracking, track as track
 
 __all__ = exported(globals())  # pyright: ignore[reportUnsupportedDunderAll]
 

@@ -20,7 +20,8 @@ from jax.core import Tracer
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
-from jaxsoa.linearized.step import Step, linearize_step
+from jaxsoa.closed_chain.loops import check_loops
+from jaxsoa.linearized.step import Step, constrained_step, linearize_step
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.optimize.costs import Cost, terms
 from jaxsoa.protocols import check_takes
@@ -77,6 +78,8 @@ class RobotDynamics(Dynamics):
     integrator: Step = eqx.field(static=True)
     analytical: bool = eqx.field(static=True)
     contact: Any = None  # a contact.Scene, whose step replaces the integrator
+    loops: Any = ()  # what closes a mechanism; every step ends on it
+    prescribed: Any = None  # joints whose motion is given
 
     @property
     def nu(self) -> int:
@@ -96,6 +99,8 @@ class RobotDynamics(Dynamics):
 
     def step(self, state: State, control: Array) -> State:
         step = self.integrator if self.contact is None else self.contact.advance
+        if self.loops or self.prescribed is not None:
+            step = constrained_step(self.integrator, self.loops, self.prescribed)
         return State(*step(self.robot, state.q, state.v, self.torques(control), self.dt))
 
     def check_start(self, start: Any) -> State:
@@ -108,7 +113,9 @@ class RobotDynamics(Dynamics):
 
     @property
     def _step(self) -> dict:
-        return {"step": self.integrator} if self.contact is None else {"contact": self.contact}
+        if self.contact is not None:
+            return {"contact": self.contact}
+        return {"step": self.integrator, "loops": self.loops, "prescribed": self.prescribed}
 
     def integrate(self, state: State, dx: Array) -> State:
         nv = self.robot.nv
@@ -213,6 +220,8 @@ def robot_problem(
     analytical: bool = True,
     per_step: Any = None,
     contact: Any = None,
+    loops: Any = (),
+    prescribed: Any = None,
 ) -> Problem:
     """A problem about a robot's joint torques, held over `horizon` steps of `dt`. States are `soa.State(q, v)`.
 
@@ -226,7 +235,9 @@ def robot_problem(
     motors (None: all), in the order of the controls. `torque_limits`: None, one number or one per control (both signs),
     a pair (lower, upper), or "model" for the efforts of the model file. `integrator` is a name or a function, as in
     `soa.step`; `step(robot, q, v, tau, dt) -> (q, v)`, as in `linearize_step`, takes its place where a whole step is
-    something else (closed chains). `analytical=False` differentiates by plain forward mode.
+    something else. `analytical=False` differentiates by plain forward mode.
+    With `loops` (what closes a mechanism) every step ends on them, and `prescribed` joints move as given, as in
+    `soa.step`; the start must be closed.
     With `contact` (a `contact.Scene`; its gradient="relaxed" helps a search) every step enforces those contacts.
     With `per_step` (a pytree of references, say) running costs are called as `(state, control, row of this step)`.
     """
@@ -247,8 +258,11 @@ def robot_problem(
         check_takes(step, "step", "(robot, q, v, tau, dt) -> (q, v)", hint)
         if integrator != "semi_implicit_euler":
             raise ValueError("Give an integrator or a step, not both: a step is the whole of it.")
+    loops = check_loops(robot, loops)
+    if contact is not None and (loops or prescribed is not None):
+        raise ValueError("contact cannot be combined with loops or prescribed joints yet.")
     advance = as_step(integrator) if step is None else step
-    dynamics = RobotDynamics(robot, dt, driven, advance, analytical, contact)
+    dynamics = RobotDynamics(robot, dt, driven, advance, analytical, contact, loops, prescribed)
     return _problem(dynamics, horizon, dt, running_cost, final_cost, torque_limits, per_step)
 
 

@@ -11,6 +11,7 @@ from jaxsoa.simulate._rollout import (
     Sample as Sample,
     rollout as rollout,
 )
+from jaxsoa.simulate.actuated_step import linearize_actuated_step as linearize_actuated_step
 from jaxsoa.simulate.actuators import (
     ActuatorDescription as ActuatorDescription,
     Actuators as Actuators,
@@ -46,6 +47,10 @@ from jaxsoa.simulate.momentum import (
     with_momentum as with_momentum,
 )
 from jaxsoa.simulate.progress import ProgressBar as ProgressBar
+from jaxsoa.simulate.sensitivity import (
+    Sensitivity as Sensitivity,
+    trajectory_sensitivity as trajectory_sensitivity,
+)
 from jaxsoa.simulate.sensors import (
     Accelerometer as Accelerometer,
     ForceSensor as ForceSensor,

@@ -16,7 +16,7 @@ from jaxsoa.mesh_axes import scan
 from jaxsoa.model.mimics import check_mimics, follow_mimics
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.simulate.control import Actuator, Controller, call_actuators, call_controller, command_size, initial_memory
-from jaxsoa.simulate.equations import ExternalForce, Prescribed, as_prescribed, check_start
+from jaxsoa.simulate.equations import ExternalForce, Prescribed, as_prescribed, check_prescription, check_start
 from jaxsoa.simulate.integrators import Integrator, Passive, State, as_tuple, step
 from jaxsoa.simulate.joint_limits import JointLimits, prepared
 from jaxsoa.simulate.mimics import coupled_integrator
@@ -119,6 +119,8 @@ def rollout(
     check_start(robot, loops, q)
     external = f_ext if callable(f_ext) or f_ext is None else _rows(f_ext, steps, (robot.n_links, 6), "f_ext")
     given = prescribed if callable(prescribed) else _prescribed_rows(robot, prescribed, steps)
+    if isinstance(given, Prescribed):
+        check_prescription(robot, loops, q, v, jax.tree.map(lambda x: x[0], given))
     state = State(q, v)
     if memory is None:
         memory = (initial_memory(control, *state), tuple(initial_memory(part, *state) for part in actuators))

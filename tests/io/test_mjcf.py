@@ -164,11 +164,12 @@ def test_what_is_left_out_is_listed_in_one_warning():
     with pytest.warns(soa.ModelWarning) as record:
         robot = soa.load_mjcf(mjcf(bodies, rest, '<option density="1.2"/>'))
     assert robot.joint_names == ("j", "k")
+    assert robot.stiffness.tolist() == [3, 0]
     assert len(record) == 1
     message = str(record[0].message)
     for fragment in (
         "contacts of geoms (1)", "load_mjcf_actuators reads (act)", "fixed tendons", "(t)",
-        "load_mjcf_springs reads (j)", "load_mjcf_constraints",
+        "load_mjcf_constraints",
         "(eq)", "gravity compensation of bodies (c)", "mocap bodies", "(m)", "surrounding fluid",
     ):  # fmt: skip
         assert fragment in message
