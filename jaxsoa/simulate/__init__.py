@@ -67,3 +67,7 @@ from jaxsoa.simulate.sharding import (
 )
 from jaxsoa.simulate.springs import Springs as Springs
 from jaxsoa.simulate.study import run_study as run_study
+from jaxsoa.simulate.surroundings import (
+    Fluid as Fluid,
+    GravityCompensation as GravityCompensation,
+)
