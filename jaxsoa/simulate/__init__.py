@@ -40,6 +40,12 @@ from jaxsoa.simulate.momentum import (
     conserving_momentum as conserving_momentum,
     with_momentum as with_momentum,
 )
+from jaxsoa.simulate.named import (
+    Command as Command,
+    Observation as Observation,
+    commands as commands,
+    observation as observation,
+)
 from jaxsoa.simulate.progress import ProgressBar as ProgressBar
 from jaxsoa.simulate.rollout import (
     Sample as Sample,

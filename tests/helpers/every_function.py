@@ -86,7 +86,8 @@ _REASONS = {
     "looks at values, so it cannot be traced": """
         soa.base_parameters closed_chain.check_grasp identify.prepare identify.resample identify.segments
         identify.zero_phase identify.condition_number identify.design identify.random_trajectory identify.fit
-        identify.FourierTrajectory identify.Parameters identify.make_physical identify.residual_rms""",
+        identify.FourierTrajectory identify.Parameters identify.make_physical identify.residual_rms
+        optimize.violated""",
     "controllers, actuators and integrators, tested inside `rollout`": """
         simulate.Gear simulate.Lag simulate.PDServo simulate.Sampled simulate.Saturation simulate.TorqueSpeed
         simulate.ActuatorDescription simulate.Actuators simulate.Delay simulate.actuator_set simulate.motor
@@ -94,7 +95,8 @@ _REASONS = {
         simulate.Fluid simulate.GravityCompensation""",
     "sensors, tested against MuJoCo": """
         simulate.Accelerometer simulate.ForceSensor simulate.FrameSensor simulate.Gyro simulate.InertialNoise
-        simulate.JointPosition simulate.JointVelocity simulate.Sensors simulate.sensor_set""",
+        simulate.JointPosition simulate.JointVelocity simulate.Sensors simulate.sensor_set simulate.Observation
+        simulate.observation simulate.Command simulate.commands""",
     "batches of their own, over devices, tested by test_sharding.py": """
         soa.sharded_rollout simulate.device_mesh simulate.shard_batch simulate.sharded_map
         simulate.sharded_value_and_grad simulate.to_host""",
