@@ -128,6 +128,7 @@ from jaxsoa.io.load import (
     load_mjcf_actuators as load_mjcf_actuators,
     load_mjcf_constraints as load_mjcf_constraints,
     load_mjcf_keyframes as load_mjcf_keyframes,
+    load_mjcf_passive as load_mjcf_passive,
     load_mjcf_sensors as load_mjcf_sensors,
     load_mjcf_springs as load_mjcf_springs,
     load_urdf as load_urdf,

@@ -132,6 +132,19 @@ def coupled_accelerations(robot: Multibody, q: Array, a: Array) -> Float[Array, 
     return A @ _solve(robot, q, A.T @ mass_times(robot, q, a))
 
 
+def coupled_momentum(robot: Multibody, q: Array, v: Array) -> Float[Array, " nv"]:
+    """A* M v, the momenta of the independent joints, at their places in v; zero for joints that follow."""
+    to = mimic_map(robot)
+    momenta = jnp.asarray(to.A, v.dtype).T @ mass_times(robot, q, v)
+    return jnp.zeros_like(v).at[to.v_columns].set(momenta)
+
+
+def coupled_velocity(robot: Multibody, q: Array, momentum: Array) -> Float[Array, " nv"]:
+    """The velocities A y' of a momentum as `coupled_momentum` gives it: A (A* M A)^-1 times its independent entries."""
+    to = mimic_map(robot)
+    return jnp.asarray(to.A, momentum.dtype) @ _solve(robot, q, momentum[to.v_columns])
+
+
 def _solve(robot: Multibody, q: Array, x: Float[Array, " ny"]) -> Float[Array, " ny"]:
     """(A* M A)^-1 x; derivatives are those of the linear system, so they do not enter the Riccati sweep."""
     A = jnp.asarray(mimic_map(robot).A, x.dtype)

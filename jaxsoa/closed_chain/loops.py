@@ -115,13 +115,9 @@ def loop_rows(robot: Multibody, loops: Sequence[Constraint], q: Array, v: Array)
         errors.append(loop.error(b_from_a.relative))
         turns.append(b_from_a.to_world @ N)
     for loop in loops:
-        if not isinstance(loop, Coupling):
-            continue
-        q_joint, v_joint, q_target, v_target = loop.places(robot)
-        value, slope, bend = loop.value(q[q_target])
-        jacobians.append(jnp.zeros((1, robot.nv), v.dtype).at[0, v_target].add(-slope).at[0, v_joint].add(1))
-        biases.append((-bend * v[v_target] ** 2)[None])
-        errors.append((q[q_joint] - value)[None])
+        if isinstance(loop, Coupling):
+            for rows, own in zip((jacobians, biases, errors), loop.equation(robot, q, v), strict=True):
+                rows.append(own[None])
     empty = jnp.zeros(0, v.dtype)
     return LoopRows(
         jnp.concatenate(jacobians),

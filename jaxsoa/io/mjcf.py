@@ -201,10 +201,10 @@ def left_out(model: Any) -> list[str]:
         note("non-linear damping", _any_nonzero(model, "dof_dampingpoly", model.nv), owners)
     if not (_disabled(model, "EQUALITY") or _disabled(model, "CONSTRAINT")):
         note("equality constraints, which load_mjcf_constraints reads", model.eq_active0, listed("equality", model.neq))
-    note("gravity compensation of bodies", model.body_gravcomp != 0, bodies)
+    note("gravity compensation of bodies, which load_mjcf_passive reads", model.body_gravcomp != 0, bodies)
     note("mocap bodies, held where the file puts them", model.body_mocapid >= 0, bodies)
     if model.opt.density > 0 or model.opt.viscosity > 0:
-        found.append("forces of the surrounding fluid")
+        found.append("forces of the surrounding fluid, which load_mjcf_passive reads")
     note("deformable bodies (flex)", np.ones(model.nflex))
     note("plugins", np.ones(model.nplugin))
     return found

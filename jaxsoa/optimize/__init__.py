@@ -14,6 +14,7 @@ from jaxsoa.optimize.constraints import (
     Inequality as Inequality,
     clear_of_sphere as clear_of_sphere,
     friction_cone as friction_cone,
+    violated as violated,
     within_joint_limits as within_joint_limits,
 )
 from jaxsoa.optimize.costs import LeastSquares as LeastSquares

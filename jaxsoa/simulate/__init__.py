@@ -46,6 +46,12 @@ from jaxsoa.simulate.momentum import (
     conserving_momentum as conserving_momentum,
     with_momentum as with_momentum,
 )
+from jaxsoa.simulate.named import (
+    Command as Command,
+    Observation as Observation,
+    commands as commands,
+    observation as observation,
+)
 from jaxsoa.simulate.progress import ProgressBar as ProgressBar
 from jaxsoa.simulate.sensitivity import (
     Sensitivity as Sensitivity,
@@ -73,6 +79,10 @@ from jaxsoa.simulate.sharding import (
 )
 from jaxsoa.simulate.springs import Springs as Springs
 from jaxsoa.simulate.study import run_study as run_study
+from jaxsoa.simulate.surroundings import (
+    Fluid as Fluid,
+    GravityCompensation as GravityCompensation,
+)
 
 __all__ = exported(globals())  # pyright: ignore[reportUnsupportedDunderAll]
 

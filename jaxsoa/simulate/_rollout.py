@@ -10,16 +10,16 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, PyTree, Shaped
 
-from jaxsoa.closed_chain.constraints import Constraint
+from jaxsoa.closed_chain.constraints import Constraint, mimic_couplings
 from jaxsoa.closed_chain.loops import check_loops
 from jaxsoa.mesh_axes import scan
 from jaxsoa.model.mimics import check_mimics, follow_mimics
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.simulate.control import Actuator, Controller, call_actuators, call_controller, command_size, initial_memory
 from jaxsoa.simulate.equations import ExternalForce, Prescribed, as_prescribed, check_prescription, check_start
-from jaxsoa.simulate.integrators import Integrator, Passive, State, as_tuple, step
+from jaxsoa.simulate.integrators import Integrator, Passive, State, as_tuple, check_contact, step
 from jaxsoa.simulate.joint_limits import JointLimits, prepared
-from jaxsoa.simulate.mimics import coupled_integrator
+from jaxsoa.simulate.mimics import CoupledContact, coupled_integrator
 from jaxsoa.simulate.progress import ProgressBar
 from jaxsoa.simulate.segments import in_blocks, segment_length, segmented_scan
 
@@ -88,14 +88,14 @@ def rollout(
     """
     q, v, dt, time = robot.check_q(q), robot.check_v(v), robot.check_number(dt), robot.check_number(time, "time")
     if check_mimics(mimics) == "coupled" and robot.topology.mimics:
-        # Each of these has equations of its own, into which the couplings are not written yet.
-        others = {"contact": contact is not None, "loops": bool(loops), "prescribed": prescribed is not None}
-        others["variational_euler"] = integrator == "variational_euler"
-        if any(others.values()):
-            names = " and ".join(name for name, given in others.items() if given)
-            raise ValueError(f'Mimic joints cannot be coupled together with {names} yet: pass mimics="free".')
         q, v = follow_mimics(robot, q, v)
-        integrator = coupled_integrator(integrator)
+        if contact is not None:
+            check_contact(contact, integrator)
+            contact = CoupledContact(contact)
+        elif bool(loops) or prescribed is not None:
+            loops = (*check_loops(robot, loops), *mimic_couplings(robot))
+        else:
+            integrator = coupled_integrator(integrator)
     torques = None
     if control is not None and not callable(control):
         torques = robot.convert(control, "control")

@@ -92,24 +92,26 @@ _REASONS = {
     "looks at values, so it cannot be traced": """
         soa.base_parameters closed_chain.check_grasp identify.prepare identify.resample identify.segments
         identify.zero_phase identify.condition_number identify.design identify.random_trajectory identify.fit
-        identify.FourierTrajectory identify.Parameters identify.make_physical identify.residual_rms""",
+        identify.FourierTrajectory identify.Parameters identify.make_physical identify.residual_rms
+        optimize.violated""",
     "controllers, actuators and integrators, tested inside `rollout`": """
         simulate.Gear simulate.Lag simulate.PDServo simulate.Sampled simulate.Saturation simulate.TorqueSpeed
         simulate.ActuatorDescription simulate.Actuators simulate.Delay simulate.actuator_set simulate.motor
         simulate.pid_servo simulate.position_servo simulate.velocity_servo simulate.JointSprings simulate.Springs
-        optimize.Tracking""",
+        optimize.Tracking simulate.Fluid simulate.GravityCompensation""",
     "sensors, tested against MuJoCo": """
         simulate.Accelerometer simulate.ForceSensor simulate.FrameSensor simulate.Gyro simulate.InertialNoise
-        simulate.JointPosition simulate.JointVelocity simulate.Sensors simulate.sensor_set""",
+        simulate.JointPosition simulate.JointVelocity simulate.Sensors simulate.sensor_set simulate.Observation
+        simulate.observation simulate.Command simulate.commands""",
     "batches of their own, over devices, tested by test_sharding.py": """
         soa.sharded_rollout simulate.device_mesh simulate.shard_batch simulate.sharded_map
         simulate.sharded_value_and_grad simulate.to_host""",
     "files, settings and the terminal": """
         soa.clear_caches soa.load_mjcf_actuators soa.load_mjcf_keyframes soa.load_mjcf_sensors soa.load_mjcf_springs
         soa.fast_cpu soa.low_latency_cpu soa.export_function soa.load_function soa.load soa.save soa.load_mjcf
-        soa.load_mjcf_constraints soa.load_urdf soa.save_urdf simulate.ProgressBar simulate.run_study
-        simulate.save_archive viz.Mesh viz.film viz.picture viz.Shape viz.primitive_shapes viz.Viewer viz.view
-        viz.urdf_shapes""",
+        soa.load_mjcf_constraints soa.load_mjcf_passive soa.load_urdf soa.save_urdf simulate.ProgressBar
+        simulate.run_study simulate.save_archive viz.Mesh viz.film viz.picture viz.Shape viz.primitive_shapes viz.Viewer
+        viz.view viz.urdf_shapes""",
     "algebra of symbols": "soa.derive soa.simplify soa.solve_for soa.symbolic",
     "parts of the decompositions, which call them": "decomposition.inboard decomposition.outboard",
     "arrays of any shape, not of a model": """
