@@ -133,7 +133,8 @@ def main() -> None:
     took = [csqp(*theirs(robot, goal))[1] for goal in targets[: min(16, options.batch)]]
     print(
         f"{options.batch} at once: {100 * np.mean(found.converged):.0f} % converged, violation up to "
-        f"{found.violation.max():.1e}, {options.batch / seconds:.1f} problems/s, mim_solvers {len(took) / sum(took):.1f}"
+        f"{found.violation.max():.1e}, {options.batch / seconds:.1f} problems/s, "
+        f"mim_solvers {len(took) / sum(took):.1f}"
     )
 
 

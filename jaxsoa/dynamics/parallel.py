@@ -292,7 +292,7 @@ def forward_dynamics_parallel(robot: Multibody, q: Array, v: Array, tau: Array, 
 
     # P and z of every link from its neighbour's filtered ones, then gains and innovations, all at once.
     P_behind, z_behind = _inertia_behind(filtered, root)
-    P = M + P_side + F @ P_behind[heavy] @ _t(F)
+    P = M + P_side + _times(_times(F, P_behind[heavy]), _t(F))
     z = u + z_side + _mv(F, z_behind[heavy])
     PH = P @ _t(H)
     D_inverse = _inverse(H @ PH, noise)
@@ -312,6 +312,11 @@ def forward_dynamics_parallel(robot: Multibody, q: Array, v: Array, tau: Array, 
     inner = jnp.where((parents >= 0)[:, None], lam[parents], 0)
     acceleration = nu - _mv(_t(G), _mv(_t(to_parent), inner))
     return acceleration.reshape(-1)[np.flatnonzero(~padded.ravel())]
+
+
+def _times(A: Array, B: Array) -> Array:
+    """A @ B as a sum: XLA's simplifier makes an invalid program of this product in a batch of batches."""
+    return jnp.sum(A[..., :, :, None] * B[..., None, :, :], axis=-2)
 
 
 def _inverse(S: Array, noise: Array) -> Array:

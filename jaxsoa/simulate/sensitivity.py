@@ -10,8 +10,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Shaped
 
 from jaxsoa.model.multibody import Multibody
+from jaxsoa.simulate._rollout import rollout
 from jaxsoa.simulate.integrators import State
-from jaxsoa.simulate.rollout import rollout
 
 
 class Sensitivity(NamedTuple):
