@@ -28,7 +28,7 @@ def coupled_integrator(integrator: str | Integrator) -> Integrator:
 
     def advance(robot: Multibody, acceleration, q, v, dt) -> State:
         q, v = follow_mimics(robot, q, v)
-        return method(robot, lambda q, v: coupled_accelerations(robot, q, acceleration(q, v)), q, v, dt)
+        return State(*method(robot, lambda q, v: coupled_accelerations(robot, q, acceleration(q, v)), q, v, dt))
 
     return advance
 
