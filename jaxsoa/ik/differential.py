@@ -37,6 +37,12 @@ def differential_inverse_kinematics(
 
     within the velocity limits, and such that a step dt stays inside the position limits: a box-constrained least
     squares problem, solved exactly. Hand `robot.integrate(q, dt * v)` on to take the step.
+
+    Units: rad, twists in rad/s and m/s, s; rad/s.
+
+    >>> twist = soa.jacobian(robot, q, "tip") @ v
+    >>> print(soa.differential_inverse_kinematics(robot, q, "tip", twist, 0.01).round(3))  # v again
+    [0.4 0.2]
     """
     q = robot.check_q(q)
     names = (frames,) if isinstance(frames, str) else tuple(frames)

@@ -149,6 +149,12 @@ def linearize_step(
     """A (2 nv, 2 nv) and B (2 nv, nv) of one integrator step, in tangent coordinates (dq, dv) before and after.
 
     With `contact` (a `contact.Scene`) it is the step that enforces those contacts, and `step` is not looked at.
+
+    Units: of the state, per unit of the state and per N m.
+
+    >>> A, B = soa.linearize_step(robot, q, v, tau, 0.01)[:2]
+    >>> print(A.shape, B.shape)
+    (4, 4) (4, 2)
     """
     q, v, tau, dt = robot.check_q(q), robot.check_v(v), robot.check_v(tau, "tau"), robot.check_number(dt)
     if contact is not None:

@@ -143,6 +143,13 @@ def sharded_rollout(
     stays distributed; `simulate.to_host` collects it. To call it again and again, wrap the call in one `jax.jit` (a
     call on its own compiles every time). `mesh`: all devices unless given. `chunk`: how many robots a
     device simulates at a time ("auto": on CPUs as many as fit in the cache, else all).
+
+    Units: rad, rad/s, N m, s.
+
+    >>> starts = jnp.stack([q, q + 0.1])
+    >>> motion = soa.sharded_rollout(robot, starts, jnp.zeros((2, 2)), None, 0.01, steps=10)
+    >>> print(motion.q.shape)
+    (2, 10, 2)
     """
     robots_differ = robot.mass.ndim == 2
     torques = control if control is not None and not callable(control) else None
