@@ -81,6 +81,12 @@ def manipulability(robot: Multibody, q: Shaped[Array, " nq"], frame: str, rows: 
     """Yoshikawa's measure sqrt(det(J J*)): the volume of velocities that unit joint rates give; zero where singular.
 
     `rows`: "all", "angular" or "linear". Yoshikawa, Manipulability of robotic mechanisms, IJRR 1985.
+
+    Units: rad; m^2, m and 1 by the rows asked for.
+
+    >>> w = soa.manipulability(soa.models.chain(6), 0.4 * jnp.arange(1.0, 7), "tip")
+    >>> print(f"{w:.4f}")
+    0.0391
     """
     if rows not in ROWS:
         raise ValueError(f"rows must be one of {', '.join(ROWS)}, got {rows!r}.")

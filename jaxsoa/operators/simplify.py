@@ -344,6 +344,11 @@ def solve_for(unknown: Operator, left: Operator, right: Operator) -> Derivation:
 
     The unknown is collected, what multiplies it is recognized as the mass matrix if it is one (JPL 88-11, 3.20), and
     the solution is the first expression of the derivation; go on with `derive(solution)`.
+
+    >>> o = soa.operators(robot, q)
+    >>> T, a = o.vector("T", tau), o.vector("a", jnp.zeros(2))  # the torques, and what is asked for
+    >>> print(soa.solve_for(a, T, o.H @ o.phi @ o.M @ o.phi.T @ o.H.T @ a + o.armature @ a).result)
+    (H φ M φ* H* + A)⁻¹ T
     """
     data, x, a, b = merge(unknown, left, right)
     words = expand(b).plus(expand(a).times(-1.0))
