@@ -94,5 +94,6 @@ def test_examples_print_what_they_say(package, known, tmp_path, monkeypatch):
     said: list[str] = []
     for example in examples_of(package):
         example.globs = dict(known)
-        runner.run(example, out=said.append)
+        with np.printoptions(precision=8, suppress=False):
+            runner.run(example, out=said.append)
     assert not runner.failures, "".join(said)
