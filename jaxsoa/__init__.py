@@ -11,14 +11,39 @@ computed: JAX computes in threads, a forked child has none of them, and its firs
 """
 
 from jaxsoa import (
+    closed_chain as closed_chain,
     contact as contact,
     convert as convert,
     identify as identify,
     ik as ik,
+    kernels as kernels,
     models as models,
     optimize as optimize,
     simulate as simulate,
     viz as viz,
+)
+from jaxsoa.algebra import (
+    decomposition as decomposition,
+    estimation as estimation,
+)
+from jaxsoa.algebra.bundle import (
+    Bundle as Bundle,
+    operators as operators,
+)
+from jaxsoa.algebra.expression import (
+    Operator as Operator,
+)
+from jaxsoa.algebra.identities import (
+    IDENTITIES as IDENTITIES,
+)
+from jaxsoa.algebra.simplify import (
+    Derivation as Derivation,
+    derive as derive,
+    simplify as simplify,
+    solve_for as solve_for,
+)
+from jaxsoa.algebra.terms import (
+    SpaceError as SpaceError,
 )
 from jaxsoa.caches import clear_caches as clear_caches
 from jaxsoa.closed_chain.operational_dynamics import (
@@ -39,6 +64,7 @@ from jaxsoa.dynamics.external_forces import (
 from jaxsoa.dynamics.forward import (
     AccelerationSplit as AccelerationSplit,
     acceleration_split as acceleration_split,
+    accelerations_by_fd2 as accelerations_by_fd2,
     forward_dynamics as forward_dynamics,
     hybrid_dynamics as hybrid_dynamics,
     prescribed_mask as prescribed_mask,
@@ -85,6 +111,8 @@ from jaxsoa.export import (
     export_function as export_function,
     load_function as load_function,
 )
+from jaxsoa.exports import exported
+from jaxsoa.formulas import Symbolic as Symbolic, symbolic as symbolic
 from jaxsoa.ik import (
     InverseKinematics as InverseKinematics,
     differential_inverse_kinematics as differential_inverse_kinematics,
@@ -100,6 +128,7 @@ from jaxsoa.io.load import (
     load_mjcf_actuators as load_mjcf_actuators,
     load_mjcf_constraints as load_mjcf_constraints,
     load_mjcf_keyframes as load_mjcf_keyframes,
+    load_mjcf_passive as load_mjcf_passive,
     load_mjcf_sensors as load_mjcf_sensors,
     load_mjcf_springs as load_mjcf_springs,
     load_urdf as load_urdf,
@@ -137,6 +166,7 @@ from jaxsoa.linearized.step import (
     LinearizedStep as LinearizedStep,
     linearize_step as linearize_step,
 )
+from jaxsoa.linearized.tracking_regressor import tracking_regressor as tracking_regressor
 from jaxsoa.model.builder import (
     Builder as Builder,
     from_arrays as from_arrays,
@@ -154,29 +184,6 @@ from jaxsoa.model.multibody import (
 from jaxsoa.model.validation import (
     ModelWarning as ModelWarning,
 )
-from jaxsoa.operators import (
-    decomposition as decomposition,
-    estimation as estimation,
-)
-from jaxsoa.operators.bundle import (
-    Bundle as Bundle,
-    operators as operators,
-)
-from jaxsoa.operators.expression import (
-    Operator as Operator,
-)
-from jaxsoa.operators.identities import (
-    IDENTITIES as IDENTITIES,
-)
-from jaxsoa.operators.simplify import (
-    Derivation as Derivation,
-    derive as derive,
-    simplify as simplify,
-    solve_for as solve_for,
-)
-from jaxsoa.operators.terms import (
-    SpaceError as SpaceError,
-)
 from jaxsoa.simulate import (
     State as State,
     rollout as rollout,
@@ -185,3 +192,9 @@ from jaxsoa.simulate import (
 )
 
 __version__ = "0.2.0"
+_MODULES = "closed_chain contact convert decomposition estimation identify ik kernels models optimize simulate viz"
+__all__ = exported(globals(), *_MODULES.split())  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

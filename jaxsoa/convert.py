@@ -28,8 +28,21 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxsoa.io._mujoco import joint_names
+from jaxsoa.model.joints import JOINT_KINDS
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.spatial.rotation import from_quaternion
+
+__all__ = [
+    "CoordinateMap",
+    "MujocoMap",
+    "PinocchioMap",
+    "angular_first",
+    "force_at",
+    "linear_first",
+    "local_to_world",
+    "motion_at",
+    "world_to_local",
+]
 
 # Spatial vectors -------------------------------------------------------------------------------------------------
 
@@ -124,7 +137,7 @@ def _check_spatial(x, rotation=None, offset=None) -> None:
 class _Turn(NamedTuple):
     """Linear rates that the two libraries see from different axes: entries of our q and v, and of their v."""
 
-    kind: str  # "free": theirs = R(q) ours; "planar": theirs = R(angle)^T ours
+    by: str  # "quaternion": theirs = R(q) ours; "angle": theirs = R(angle)^T ours
     q: slice
     ours: slice
     theirs: slice
@@ -211,7 +224,7 @@ class CoordinateMap:
 
     @staticmethod
     def _block(xp: ModuleType, turn: _Turn, q):
-        if turn.kind == "free":
+        if turn.by == "quaternion":
             quaternion = q[turn.q][:4]
             return xp.asarray(from_quaternion(tuple(quaternion / xp.sqrt(xp.sum(quaternion * quaternion)))))
         c, s = xp.cos(q[turn.q.stop - 1]), xp.sin(q[turn.q.stop - 1])
@@ -222,7 +235,7 @@ class CoordinateMap:
         drift = xp.zeros(self.nv, v.dtype)
         for turn in self._turns:
             block, rate, spin = self._block(xp, turn, q), v[turn.ours], v[turn.spin]
-            if turn.kind == "free":
+            if turn.by == "quaternion":
                 value = block @ xp.cross(spin, rate)
             else:
                 moved = block @ rate
@@ -284,32 +297,31 @@ class PinocchioMap(CoordinateMap):
         names = dict(names or {})
         if not model.existJointName("floating_base") and model.existJointName("root_joint"):
             names.setdefault("floating_base", "root_joint")
-        sizes = {"free": (7, 6), "spherical": (4, 3), "planar": (4, 3)}
         for link, (name, kind) in enumerate(zip(robot.joint_names, robot.topology.kinds, strict=True)):
             theirs = names.get(name, name)
             if not model.existJointName(theirs):
                 raise ValueError(f"The Pinocchio model has no joint {theirs!r}; pass names={{{name!r}: ...}}.")
             joint = model.joints[model.getJointId(theirs)]
             own = robot.topology.joints[link]
-            cos_sin = own.nq == own.nv == 1 and joint.nq == 2
-            if (joint.nq, joint.nv) != sizes.get(kind, (2 if cos_sin else own.nq, own.nv)):
+            cos_sin = joint.nq == own.nq + 1 and own.coordinates[-1] == "angle"
+            if joint.nv != own.nv or not (joint.nq == own.nq or cos_sin):
                 raise ValueError(f"Joint {name!r} is {kind} here and {joint.shortname()} in Pinocchio.")
             q, v = robot.q_index(name), robot.v_index(name)
             at, rates = joint.idx_q, list(range(joint.idx_v, joint.idx_v + joint.nv))
-            if kind == "free":
+            if own.position is not None:
                 self._tie_q(q, [at + k for k in (6, 3, 4, 5, 0, 1, 2)])
                 self._tie_v(v, rates[3:] + rates[:3])
-            elif kind == "spherical":
+            elif own.quaternion is not None:
                 self._tie_q(q, [at + k for k in (3, 0, 1, 2)])
                 self._tie_v(v, rates)
-            elif kind == "planar":
+            elif own.nv == 3:
                 if not np.allclose([robot.axis[link], robot.axis2[link]], [[0, 0, 1], [1, 0, 0]], atol=1e-6):
                     raise ValueError(f"Planar joint {name!r} is not in its xy plane, which Pinocchio requires.")
                 self._tie_q(slice(q.start, q.start + 2), [at, at + 1])
                 self._tie_angle(q.stop - 1, at + 2)
                 self._tie_v(slice(v.stop - 1, v.stop), rates[2:])
                 linear, spin = slice(v.start, v.start + 2), slice(v.stop - 1, v.stop)
-                self._turns.append(_Turn("planar", q, linear, slice(rates[0], rates[0] + 2), spin))
+                self._turns.append(_Turn("angle", q, linear, slice(rates[0], rates[0] + 2), spin))
             elif cos_sin:
                 self._tie_angle(q.start, at)
                 self._tie_v(v, rates)
@@ -325,9 +337,6 @@ class MujocoMap(CoordinateMap):
     `names` maps our joint names to theirs where they differ.
     """
 
-    #: What MuJoCo's joint types are called here.
-    _KINDS = (("free",), ("spherical",), ("prismatic",), ("revolute", "continuous"))
-
     def __init__(self, robot: Multibody, model: Any, names: Mapping[str, str] | None = None):
         super().__init__(robot, "MuJoCo", model.nq, model.nv)
         numbers = {name: k for k, name in enumerate(joint_names(model))}
@@ -336,16 +345,18 @@ class MujocoMap(CoordinateMap):
             if theirs not in numbers:
                 raise ValueError(f"The MuJoCo model has no joint {theirs!r}; pass names={{{name!r}: ...}}.")
             number = numbers[theirs]
-            like = self._KINDS[int(model.jnt_type[number])]
+            like = [
+                k for k, joint in JOINT_KINDS.items() if JOINT_KINDS[joint.motion].mujoco == int(model.jnt_type[number])
+            ]
             if kind not in like:
                 raise ValueError(f"Joint {name!r} is {kind} here and {' or '.join(like)} in MuJoCo.")
             q, v = robot.q_index(name), robot.v_index(name)
             at, rates = int(model.jnt_qposadr[number]), int(model.jnt_dofadr[number])
-            if kind == "free":
+            if JOINT_KINDS[kind].position is not None:
                 self._tie_q(q, [at + k for k in (3, 4, 5, 6, 0, 1, 2)])
                 self._tie_v(slice(v.start, v.start + 3), [rates + 3, rates + 4, rates + 5])
                 spin, linear = slice(v.start, v.start + 3), slice(v.start + 3, v.stop)
-                self._turns.append(_Turn("free", q, linear, slice(rates, rates + 3), spin))
+                self._turns.append(_Turn("quaternion", q, linear, slice(rates, rates + 3), spin))
             else:
                 self._tie_q(q, list(range(at, at + q.stop - q.start)))
                 self._tie_v(v, list(range(rates, rates + v.stop - v.start)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -34,6 +35,8 @@ def export_function(
     >>> print(soa.load_function("forward.bin")(q, v, tau).round(3))
     [-7.838 22.691]
     """
+    if importlib.util.find_spec("flatbuffers") is None:
+        raise ImportError('export_function needs flatbuffers, which is not installed: pip install "jaxsoa[export]".')
     sizes = {"q": robot.nq, "v": robot.nv}
     unknown = set(inputs) - set(sizes)
     if unknown:

@@ -95,14 +95,20 @@ def test_a_missing_library_is_told_before_the_work(monkeypatch, capsys):
             assert word in err and err.count("\n") == 1 and not out
 
 
-def test_simulate_says_which_joints_left_their_limits(arm, capsys):
+def test_simulate_stops_joints_at_their_limits_and_says_which(arm, tmp_path, capsys):
     limited = ARM.replace('type="continuous"', 'type="revolute"').replace(
         "</joint>", '<limit lower="-0.1" upper="0.1" effort="1" velocity="1"/></joint>'
     )
     arm.write_text(limited)
-    for speed, told in (("1", True), ("0.01", False)):
-        assert main(["simulate", str(arm), "--v", speed, "--steps", "50", "--dt", "0.01"]) == 0
-        assert ("beyond their limits, which this command does not enforce: hinge" in lines(capsys)[0]) == told
+    for speed, limits, told in (("1", "ignored", "not enforced: hinge"), ("1", "stops", "past them by what the stops")):
+        motion = tmp_path / f"{limits}.npz"
+        options = ["--v", speed, "--steps", "50", "--dt", "0.01", "--limits", limits, "-o", str(motion)]
+        assert main(["simulate", str(arm), *options]) == 0
+        assert told in lines(capsys)[0]
+        reached = np.abs(np.load(motion)["q"]).max()
+        assert reached > 0.45 if limits == "ignored" else reached < 0.14
+    assert main(["simulate", str(arm), "--v", "0.01", "--steps", "50", "--dt", "0.01"]) == 0
+    assert "limits" not in lines(capsys)[0]
 
 
 def test_a_broken_file_is_one_line_and_a_traceback_if_asked(arm, capsys):

@@ -19,6 +19,7 @@ import numpy as np
 from jaxsoa.cli import robots, states, tables
 from jaxsoa.model.mimics import follow_mimics
 from jaxsoa.simulate.integrators import INTEGRATORS
+from jaxsoa.simulate.joint_limits import JointLimits
 from jaxsoa.simulate.progress import ProgressBar
 from jaxsoa.viz.pictures import FILMS, STILLS, check_library
 
@@ -51,6 +52,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         choices=("coupled", "free"),
         help="mimic joints follow (default) or swing free",
     )
+    parser.add_argument(
+        "--limits",
+        default="stops",
+        choices=("stops", "ignored"),
+        help="joint limits act as stiff, damped stops (default) or not at all",
+    )
     parser.add_argument("-o", "--output", type=Path, help="motion.npz or motion.csv")
     parser.add_argument("--picture", type=Path, help="motion.png (ghosts of the past), motion.gif or motion.mp4")
 
@@ -72,7 +79,9 @@ def run(options: argparse.Namespace) -> int:
     q, v, tau = states.state(robot, options)
     if options.mimics == "coupled":
         q, v = follow_mimics(robot, q, v)
-    motion, seconds = _simulate(robot, q, v, tau, options.dt, steps, options.integrator, options.mimics, scene)
+    choices = {"integrator": options.integrator, "mimics": options.mimics, "contact": scene}
+    choices["passive"] = _stops(robot, options)
+    motion, seconds = _simulate(robot, q, v, tau, options.dt, steps, choices)
     return _report(robot, motion, seconds, options)
 
 
@@ -88,9 +97,13 @@ def _scene(robot, options: argparse.Namespace):
     return contact.Scene(contact.points_of(robot, options.robot, links), contact.Plane(), options.ground)
 
 
-def _simulate(
-    robot, q, v, tau, dt: float, steps: int, integrator: str, mimics, scene=None
-) -> tuple[dict[str, np.ndarray], float]:
+def _stops(robot, options: argparse.Namespace) -> tuple:
+    """The joint limits as passive forces, where there are any."""
+    limited = np.isfinite(robot.limits.lower).any() or np.isfinite(robot.limits.upper).any()
+    return (JointLimits().for_step(robot, options.dt),) if options.limits == "stops" and limited else ()
+
+
+def _simulate(robot, q, v, tau, dt: float, steps: int, choices: dict) -> tuple[dict[str, np.ndarray], float]:
     """Times, states and energies, the start included; and the seconds it took after compilation."""
     import jax
     import jax.numpy as jnp
@@ -102,8 +115,7 @@ def _simulate(
 
     @jax.jit
     def advance(q, v):
-        options = {"integrator": integrator, "mimics": mimics, "contact": scene}
-        states = soa.rollout(robot, q, v, torques, dt, **options)
+        states = soa.rollout(robot, q, v, torques, dt, **choices)
         energy = jax.vmap(lambda q, v: soa.kinetic_energy(robot, q, v) + soa.potential_energy(robot, q))
         return states.q, states.v, energy(states.q, states.v)
 
@@ -146,8 +158,10 @@ def _report(robot, motion: dict[str, np.ndarray], seconds: float, options: argpa
     print(f"energy: {energy[0]:.6g} J at first, {energy[-1]:.6g} J at last (change {change:+.2e} J)")
     print(f"q at last: {np.array2string(q[-1], precision=4, suppress_small=True, max_line_width=100)}")
     beyond = _beyond_limits(robot, q)
-    if beyond:
-        print(f"beyond their limits, which this command does not enforce: {', '.join(beyond)}")
+    if beyond and options.limits == "stops":
+        print(f"at their limits, or past them by what the stops give: {', '.join(beyond)}")
+    elif beyond:
+        print(f"beyond their limits, which were not enforced: {', '.join(beyond)}")
     if options.picture is not None:
         with robots.plain_warnings():
             _draw(robot, q, options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,17 @@ def write_csv(path: Path, columns: dict[str, np.ndarray]) -> None:
     rows = np.stack([np.asarray(column, float) for column in columns.values()], axis=1)
     names = ",".join(f'"{name}"' if "," in name else name for name in columns)
     np.savetxt(path, rows, fmt="%.17g", delimiter=",", header=names, comments="", encoding="utf-8")
+
+
+def read_csv(path: Path) -> dict[str, np.ndarray]:
+    """The columns of `write_csv`, by name."""
+    with path.open(newline="", encoding="utf-8") as file:
+        header, *rows = list(csv.reader(file)) or [[]]
+    try:
+        table = np.array(rows, float).reshape(len(rows), len(header))
+    except ValueError:
+        raise ValueError(f"{path}: not a table of numbers under a header of names.") from None
+    return dict(zip(header, table.T, strict=True))
 
 
 def coordinate_names(robot) -> tuple[list[str], list[str]]:

@@ -10,11 +10,12 @@ examples:
 from __future__ import annotations
 
 import argparse
+import zipfile
 from pathlib import Path
 
 import numpy as np
 
-from jaxsoa.cli import robots, states
+from jaxsoa.cli import robots, states, tables
 
 HELP = "look at a robot, or at a simulated motion, in the browser"
 
@@ -22,7 +23,7 @@ HELP = "look at a robot, or at a simulated motion, in the browser"
 def configure(parser: argparse.ArgumentParser) -> None:
     robots.configure(parser)
     states.configure(parser, tau=None)
-    parser.add_argument("--trajectory", type=Path, help="motion.npz, written by `jaxsoa simulate`")
+    parser.add_argument("--trajectory", type=Path, help="motion.npz or motion.csv, written by `jaxsoa simulate`")
     parser.add_argument("--frames", action="store_true", help="show the axes of every link")
     parser.add_argument("--simple", action="store_true", help="simple shapes, even if there are meshes")
     parser.add_argument("--port", type=int, default=8080, help="the first port to try (default 8080)")
@@ -61,11 +62,28 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _trajectory(path: Path, robot) -> tuple[np.ndarray, float]:
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            times, q = np.asarray(file["time"], float), np.asarray(file["q"], float)
-    except KeyError as error:
-        raise ValueError(f"{path}: no array {error}; write the file with `jaxsoa simulate -o`.") from None
+    times, q = _from_csv(path, robot) if path.suffix.lower() == ".csv" else _from_npz(path)
     if q.ndim != 2 or q.shape != (len(times), robot.nq) or len(times) < 2:
         raise ValueError(f"{path}: q has shape {q.shape}, but {robot.name!r} needs (times, {robot.nq}).")
     return q, float(times[1] - times[0])
+
+
+def _from_csv(path: Path, robot) -> tuple[np.ndarray, np.ndarray]:
+    names = ["time", *tables.coordinate_names(robot)[0]]
+    columns = tables.read_csv(path)
+    missing = [name for name in names if name not in columns]
+    if missing:
+        raise ValueError(f"{path}: no column {missing[0]!r}, which a motion of {robot.name!r} has.")
+    return columns["time"], np.stack([columns[name] for name in names[1:]], axis=1)
+
+
+def _from_npz(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return np.asarray(file["time"], float), np.asarray(file["q"], float)
+    except KeyError as error:
+        raise ValueError(f"{path}: no array {error}; write the file with `jaxsoa simulate -o`.") from None
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile, AttributeError, TypeError) as error:
+        if isinstance(error, FileNotFoundError):
+            raise
+        raise ValueError(f"{path} is not a motion that `jaxsoa simulate` writes (.npz or .csv).") from None

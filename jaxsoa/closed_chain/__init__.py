@@ -1,6 +1,7 @@
 """Closed chains: arms that grasp an object, and loops of any kind in any tree."""
 
 from jaxsoa.closed_chain import mechanisms as mechanisms
+from jaxsoa.closed_chain._coupled import CoupledRobot as CoupledRobot, coupled as coupled
 from jaxsoa.closed_chain.close import (
     Closed as Closed,
     ClosedGrasp as ClosedGrasp,
@@ -31,7 +32,6 @@ from jaxsoa.closed_chain.contacts import (
     Rigid as Rigid,
     SoftFinger as SoftFinger,
 )
-from jaxsoa.closed_chain.coupled import CoupledRobot as CoupledRobot, coupled as coupled
 from jaxsoa.closed_chain.cut_chain import CutChain as CutChain, cut_chain_dynamics as cut_chain_dynamics
 from jaxsoa.closed_chain.embedding import (
     EmbeddedAcceleration as EmbeddedAcceleration,
@@ -53,7 +53,16 @@ from jaxsoa.closed_chain.grasp import (
 )
 from jaxsoa.closed_chain.grasp_dynamics import (
     GraspAcceleration as GraspAcceleration,
+    grasp_compliance as grasp_compliance,
     grasp_forward_dynamics as grasp_forward_dynamics,
+)
+from jaxsoa.closed_chain.linearize_embedded import (
+    LinearizedEmbeddedDynamics as LinearizedEmbeddedDynamics,
+    linearize_embedded_dynamics as linearize_embedded_dynamics,
+)
+from jaxsoa.closed_chain.linearize_grasp import (
+    LinearizedGraspDynamics as LinearizedGraspDynamics,
+    linearize_grasp_forward_dynamics as linearize_grasp_forward_dynamics,
 )
 from jaxsoa.closed_chain.linearize_loops import (
     LinearizedLoopDynamics as LinearizedLoopDynamics,
@@ -83,3 +92,10 @@ from jaxsoa.closed_chain.stabilize import (
     project_position as project_position,
     project_velocity as project_velocity,
 )
+from jaxsoa.exports import exported
+
+__all__ = exported(globals())  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -40,8 +40,7 @@ def aggregate_links(robot: Multibody, loops: tuple[Constraint, ...]) -> list[tup
     groups: list[tuple[set[int], list[int]]] = []
     for number, loop in enumerate(loops):
         if isinstance(loop, Coupling):
-            names = [loop.joint] if loop.target is None else [loop.joint, loop.target]
-            links = {robot.topology.joint_number(name) for name in names}
+            links = {robot.topology.joint_number(name) for name in loop.joints}
         else:
             links = {robot.topology.frame_links[robot.topology.frame_number(f)] for f in (loop.frame_a, loop.frame_b)}
             links -= {-1}

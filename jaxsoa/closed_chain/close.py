@@ -89,8 +89,13 @@ def _solve(robot: Multibody, residual: Callable, q: Array, mask: Array, toleranc
 
     moved = robot.difference(guess, q)
     moves = jnp.stack([moved, jnp.zeros_like(moved), jnp.zeros_like(moved)])
-    q, errors = scan(newton, lax.stop_gradient(end.best[0]), (moves, jnp.array([1.0, 1.0, 0.0], q.dtype)))
-    return Closed(q, errors[-1], end.count)
+    best, error = lax.stop_gradient(end.best[0]), jnp.sqrt(jnp.sum(lax.stop_gradient(end.best[1]) ** 2))
+    q, errors = scan(newton, best, (moves, jnp.array([1.0, 1.0, 0.0], q.dtype)))
+    # Where the loops cannot be closed, Newton's steps lead away (far away, near singularities): the best is kept, and
+    # only what is held follows the guess.
+    closer = errors[-1] <= jnp.maximum(error, tolerance)
+    kept = robot.integrate(best, (1 - mask) * moved)
+    return Closed(jnp.where(closer, q, kept), jnp.where(closer, errors[-1], error), end.count)
 
 
 def _least(J: Array, mask: Array, e: Array) -> Array:

@@ -6,7 +6,8 @@ at b's origin. A constraint holds the directions that its projector N selects:  
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -147,9 +148,7 @@ def planar(frame_a: str, frame_b: str, normal, **places) -> Loop:
     n = _axis(normal)
     first = np.cross(n, np.eye(3)[np.argmin(np.abs(n))])
     first /= np.linalg.norm(first)
-    return Loop(
-        frame_a, frame_b, np.concatenate([_turn(n), _slide(first), _slide(np.cross(n, first))]), **places
-    )
+    return Loop(frame_a, frame_b, np.concatenate([_turn(n), _slide(first), _slide(np.cross(n, first))]), **places)
 
 
 def _axis(axis) -> np.ndarray:
@@ -214,37 +213,69 @@ def distance(frame_a: str, frame_b: str, length: float = 1.0, **places) -> Dista
 class Coupling(eqx.Module):
     """One joint follows another: q[joint] = offset + ratio q[target] + higher[0] q[target]^2 + ...
 
-    Gears, belts, the mimic joints of URDF and the joint equalities of MuJoCo. Both joints have one degree of freedom.
-    `target` None couples the joint to nothing: it is locked at `offset`.
+    Gears, belts, the mimic joints of URDF, the joint and tendon equalities of MuJoCo. All joints have one degree of
+    freedom. `target` None couples the joint to nothing: it is locked at `offset`. `others`, a dict of joint names and
+    ratios, adds multiples of further joints: a differential, or a tendon over several joints.
     """
 
     joint: str = eqx.field(static=True)
     target: str | None = eqx.field(static=True)
+    others: tuple[str, ...] = eqx.field(static=True)
     coefficients: Float[Array, " c"]
+    other_ratios: Float[Array, " o"]
 
-    def __init__(self, joint: str, target: str | None, ratio=1.0, offset=0.0, higher=()):
-        if joint == target:
+    def __init__(
+        self,
+        joint: str,
+        target: str | None,
+        ratio=1.0,
+        offset=0.0,
+        higher=(),
+        others: Mapping[str, Any] | None = None,
+    ):
+        self.joint, self.target, self.others = joint, target, tuple(others or ())
+        names = [joint, *([] if target is None else [target]), *self.others]
+        if target == joint or joint in self.others:
             raise ModelError(f"Joint {joint!r} cannot be coupled to itself.")
-        self.joint, self.target = joint, target
+        if len(set(names)) < len(names):
+            raise ModelError(f"The coupling of joint {joint!r} names its target {target!r} twice.")
+        self.other_ratios = jnp.asarray(list((others or {}).values()), float).reshape(len(self.others))
         self.coefficients = jnp.stack([jnp.asarray(c, float) for c in (offset, ratio, *higher)])
         if is_concrete(self.coefficients) and not np.isfinite(self.coefficients).all():
             raise ModelError(f"The coefficients of a coupling must be finite, got {self.coefficients.tolist()}.")
 
-    def places(self, robot: Multibody) -> tuple[int, int, int, int]:
-        """Indices (q, v) of the joint and of its target."""
+    @property
+    def joints(self) -> tuple[str, ...]:
+        """All joints that take part, the coupled one first."""
+        return self.joint, *(() if self.target is None else (self.target,)), *self.others
+
+    def places(self, robot: Multibody) -> list[tuple[int, int]]:
+        """Where the joints stand in q and in v."""
         found = []
-        for name in (self.joint, self.target or self.joint):
+        for name in self.joints:
             at_q, at_v = robot.q_index(name), robot.v_index(name)
             if at_v.stop - at_v.start != 1:
                 kind = robot.topology.kinds[robot.topology.joint_number(name)]
                 raise ModelError(f"A coupling needs joints of one degree of freedom; {name!r} is {kind}.")
-            found += [at_q.start, at_v.start]
-        return tuple(found)  # pyright: ignore[reportReturnType]
+            found.append((at_q.start, at_v.start))
+        return found
+
+    def equation(self, robot: Multibody, q: Array, v: Array) -> tuple[Array, Array, Array]:
+        """Row J (nv,), bias and error: J v = 0, J a + bias = 0, error = 0."""
+        (q_joint, v_joint), *rest = self.places(robot)
+        error, bias, row = q[q_joint], jnp.zeros_like(v[v_joint]), jnp.zeros_like(v).at[v_joint].set(1)
+        if self.target is None:
+            error = error - self.coefficients[0]
+        else:
+            (q_target, v_target), *rest = rest
+            value, slope, bend = self.value(q[q_target])
+            error, bias, row = error - value, -bend * v[v_target] ** 2, row.at[v_target].set(-slope)
+        for (q_other, v_other), ratio in zip(rest, self.other_ratios, strict=True):
+            error, row = error - ratio * q[q_other], row.at[v_other].set(-ratio)
+        return row, bias, error
 
     def value(self, x: Array) -> tuple[Array, Array, Array]:
-        """The polynomial and its first two derivatives."""
-        if self.target is None:
-            return self.coefficients[0], jnp.zeros_like(x), jnp.zeros_like(x)
+        """The polynomial in the target and its first two derivatives."""
         c = self.coefficients
         value, slope, bend = c[-1] + 0 * x, 0 * x, 0 * x
         for coefficient in c[-2::-1]:  # Horner

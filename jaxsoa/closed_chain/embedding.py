@@ -296,7 +296,7 @@ def solve_embedded(embedding: Embedding, q: Array, X: Array, x: Float[Array, " n
 # --- dynamics in minimal coordinates ------------------------------------------------------------------------------
 
 
-def _checked(embedding: Embedding, rates, name: str) -> Array:
+def checked_rates(embedding: Embedding, rates, name: str) -> Array:
     rates = jnp.asarray(rates)
     if rates.shape != (embedding.nv,):
         raise ValueError(f"{name} must have shape ({embedding.nv},), the independent rates; got {rates.shape}.")
@@ -305,7 +305,7 @@ def _checked(embedding: Embedding, rates, name: str) -> Array:
 
 def embedded_velocity(embedding: Embedding, q: Shaped[Array, " nq"], rates: Array) -> Float[Array, " nv"]:
     """v = X y': velocities of all joints."""
-    return embedded_motion(embedding, embedding.robot.check_q(q)).X @ _checked(embedding, rates, "rates")
+    return embedded_motion(embedding, embedding.robot.check_q(q)).X @ checked_rates(embedding, rates, "rates")
 
 
 def embedded_mass_matrix(embedding: Embedding, q: Shaped[Array, " nq"]) -> Float[Array, "ny ny"]:
@@ -320,9 +320,9 @@ def embedded_inverse_dynamics(
 ) -> Float[Array, " ny"]:
     """Generalized forces on the independent coordinates: X* ID(q, X y', X y'' + bias), two sweeps."""
     robot = embedding.robot
-    q, rates = robot.check_q(q), _checked(embedding, rates, "rates")
+    q, rates = robot.check_q(q), checked_rates(embedding, rates, "rates")
     motion = embedded_motion(embedding, q, rates)
-    a = motion.X @ _checked(embedding, accelerations, "accelerations") + motion.bias
+    a = motion.X @ checked_rates(embedding, accelerations, "accelerations") + motion.bias
     return motion.X.T @ inverse_dynamics_raw(robot, q, motion.X @ rates, a, robot.check_f_ext(f_ext))
 
 
@@ -350,7 +350,7 @@ def embedded_forward_dynamics(
     if method not in ("aggregate", "dense"):
         raise ValueError(f'Unknown method {method!r} of embedded_forward_dynamics; choose "aggregate" or "dense".')
     robot = embedding.robot
-    q, rates, tau = robot.check_q(q), _checked(embedding, rates, "rates"), robot.check_v(tau, "tau")
+    q, rates, tau = robot.check_q(q), checked_rates(embedding, rates, "rates"), robot.check_v(tau, "tau")
     motion = embedded_motion(embedding, q, rates)
     X = motion.X
     x = X.T @ (tau - inverse_dynamics_raw(robot, q, X @ rates, motion.bias, robot.check_f_ext(f_ext)))

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Shaped
 
 from jaxsoa.closed_chain.algebra import components
-from jaxsoa.closed_chain.grasp import GraspProblem, GraspSystem, Pose, grasp_problem
-from jaxsoa.closed_chain.grasp_methods import METHODS, general
+from jaxsoa.closed_chain.grasp import GraspProblem, GraspSystem, Pose, grasp_problem, over_arms
+from jaxsoa.closed_chain.grasp_methods import METHODS, free_arm, general, omega
 
 
 class GraspAcceleration(NamedTuple):
@@ -60,6 +60,20 @@ def grasp_forward_dynamics(
     )
     solution = METHODS[method](problem) if open_chain is None else general(problem, open_chain)
     return complete(problem, *solution)
+
+
+def grasp_compliance(
+    system: GraspSystem, q: Sequence[Array], object_pose: Pose
+) -> Float[Array, "six_l six_l"]:
+    """Omega = J M^-1 J* + A M(C)^-1 A* of l contacts (JPL 88-11, Part II, 3.1): how they would part under unit forces.
+
+    q holds one array per arm. N Omega N with N the directions that the contacts hold (`grasp_state(...).held`) is the
+    inverse of their effective inertia.
+    """
+    still = tuple(jnp.zeros(arm.robot.nv, arm.robot.dtype) for arm in system.arms)
+    p = grasp_problem(system, q, still, still, object_pose)
+    arms = over_arms(p.system, free_arm, p.q, p.v, p.tau, p.f_ext, p.jacobians, p.state.tips.bias)
+    return omega(p, jnp.stack([arm.compliance for arm in arms]))
 
 
 def complete(problem: GraspProblem, a: tuple[Array, ...], f: Array, rank: Array) -> GraspAcceleration:

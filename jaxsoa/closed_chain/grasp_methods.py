@@ -139,7 +139,7 @@ def general(problem: GraspProblem, open_chain: str = "articulated") -> Solution:
 
     def free(robot: Multibody, frame, q, v, tau, f_ext, J, bias):
         a = forward_dynamics(robot, q, v, tau, f_ext, method=open_chain)  # (4.9a)
-        still = robot.with_gravity(jnp.zeros(3))
+        still = robot.with_springs(None).with_gravity(jnp.zeros(3))
 
         def response(torque):  # M^-1 torque by the same solver: at rest, without gravity
             return forward_dynamics(still, q, jnp.zeros_like(v), torque, method=open_chain)

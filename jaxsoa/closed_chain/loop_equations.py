@@ -58,12 +58,10 @@ def relative_accelerations(
         errors.append(loop.error(seen.relative))
     for loop in loops:
         if isinstance(loop, Coupling):
-            q_joint, v_joint, q_target, v_target = loop.places(robot)
-            value, slope, bend = loop.value(q[q_target])
-            # A locked joint is its own target: its slope is zero.
-            rows.append((a[v_joint] - slope * a[v_target] - bend * v[v_target] ** 2)[None])
-            rates.append((v[v_joint] - slope * v[v_target])[None])
-            errors.append((q[q_joint] - value)[None])
+            row, bias, error = loop.equation(robot, q, v)
+            rows.append((jnp.sum(row * a) + bias)[None])
+            rates.append(jnp.sum(row * v)[None])
+            errors.append(error[None])
     total = jnp.concatenate(rows)
     if stabilization is None:
         return total
@@ -79,8 +77,7 @@ def relative_rates(robot: Multibody, loops: Sequence[Constraint], q: Array, u: A
         rows.append(loop.selection(seen.relative)[0] @ seen.relative.rate)
     for loop in loops:
         if isinstance(loop, Coupling):
-            _, v_joint, q_target, v_target = loop.places(robot)
-            rows.append((u[v_joint] - loop.value(q[q_target])[1] * u[v_target])[None])
+            rows.append(jnp.sum(loop.equation(robot, q, u)[0] * u)[None])
     return jnp.concatenate(rows)
 
 
@@ -112,9 +109,7 @@ def coupling_torques(robot: Multibody, loops: Sequence[Constraint], q: Array, f:
     torque = jnp.zeros(robot.nv, f.dtype)
     couplings = [loop for loop in loops if isinstance(loop, Coupling)]
     for loop, multiplier in zip(couplings, f[len(f) - len(couplings) :], strict=True):
-        _, v_joint, q_target, v_target = loop.places(robot)
-        slope = loop.value(q[q_target])[1]
-        torque = torque.at[v_joint].add(multiplier).at[v_target].add(-slope * multiplier)
+        torque = torque + multiplier * loop.equation(robot, q, torque)[0]
     return torque
 
 

@@ -21,6 +21,7 @@ from jaxsoa.closed_chain.frames import MovingFrame, moving_frames
 from jaxsoa.dynamics.articulated import Factors
 from jaxsoa.dynamics.kinematics import shift_acceleration
 from jaxsoa.dynamics.motion import differentiable_solve, solve_motion
+from jaxsoa.model.description import ModelError
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.spatial import ops
 
@@ -44,8 +45,14 @@ def check_loops(robot: Multibody, loops: Sequence[Constraint] | Constraint) -> t
         if isinstance(loop, Coupling):
             loop.places(robot)
         elif isinstance(loop, Loop | Distance):
-            robot.topology.frame_number(loop.frame_a)
-            robot.topology.frame_number(loop.frame_b)
+            numbers = [robot.topology.frame_number(name) for name in (loop.frame_a, loop.frame_b)]
+            links = [robot.topology.frame_links[number] for number in numbers]
+            if links[0] == links[1]:
+                carrier = "the base" if links[0] < 0 else f"link {robot.link_names[links[0]]!r}"
+                raise ModelError(
+                    f"A loop between {loop.frame_a!r} and {loop.frame_b!r} of {robot.name!r} holds nothing: both "
+                    f"are fixed to {carrier}."
+                )
         else:
             raise TypeError(f"loops must hold Loop, Distance or Coupling, got {loop!r}.")
     return jax.tree.map(lambda x: robot.convert(x, "loops"), loops)
@@ -108,13 +115,9 @@ def loop_rows(robot: Multibody, loops: Sequence[Constraint], q: Array, v: Array)
         errors.append(loop.error(b_from_a.relative))
         turns.append(b_from_a.to_world @ N)
     for loop in loops:
-        if not isinstance(loop, Coupling):
-            continue
-        q_joint, v_joint, q_target, v_target = loop.places(robot)
-        value, slope, bend = loop.value(q[q_target])
-        jacobians.append(jnp.zeros((1, robot.nv), v.dtype).at[0, v_target].add(-slope).at[0, v_joint].add(1))
-        biases.append((-bend * v[v_target] ** 2)[None])
-        errors.append((q[q_joint] - value)[None])
+        if isinstance(loop, Coupling):
+            for rows, own in zip((jacobians, biases, errors), loop.equation(robot, q, v), strict=True):
+                rows.append(own[None])
     empty = jnp.zeros(0, v.dtype)
     return LoopRows(
         jnp.concatenate(jacobians),

@@ -22,3 +22,10 @@ from jaxsoa.contact.surfaces import (
     Plane as Plane,
     Surface as Surface,
 )
+from jaxsoa.exports import exported
+
+__all__ = exported(globals())  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __dir__() -> list[str]:
+    return __all__

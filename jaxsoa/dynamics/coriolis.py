@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Shaped
 
 from jaxsoa.dynamics.inverse import newton_euler, project, sum_outboard
-from jaxsoa.dynamics.kinematics import accelerations, joint_rates, kinematics, link_inertias
+from jaxsoa.dynamics.kinematics import Kinematics, accelerations, joint_rates, kinematics, link_inertias
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.spatial import ops
 from jaxsoa.spatial.inertia import RigidInertia
@@ -37,7 +37,14 @@ def coriolis_times(
     >>> print(soa.coriolis_times(robot, q, v, v).round(3))
     [ 0.048 -0.038]
     """
-    q, v, w = robot.check_q(q), robot.check_v(v), robot.check_v(w, "w")
+    kin, V, W, dW = two_motions(robot, robot.check_q(q), robot.check_v(v), robot.check_v(w, "w"))
+    inertias = link_inertias(robot, kin.rotation)
+    forces = newton_euler(inertias, dW, jax.vmap(_turning_force)(inertias, V, W))
+    return project(robot, kin.axes, sum_outboard(robot, kin.offset, forces))
+
+
+def two_motions(robot: Multibody, q: Array, v: Array, w: Array) -> tuple[Kinematics, Array, Array, Array]:
+    """Poses, the links' velocities J v and J w at their origins (n, 6), and J' w, J changing with v."""
 
     def motions(t):
         kin = kinematics(robot, robot.integrate(q, t * v))
@@ -47,9 +54,7 @@ def coriolis_times(
 
     at = jnp.zeros((), jnp.result_type(q, v))
     ((V, W), kin), ((_, dW), _) = jax.jvp(motions, (at,), (jnp.ones_like(at),))
-    inertias = link_inertias(robot, kin.rotation)
-    forces = newton_euler(inertias, dW, jax.vmap(_turning_force)(inertias, V, W))
-    return project(robot, kin.axes, sum_outboard(robot, kin.offset, forces))
+    return kin, V, W, dW
 
 
 def _turning_force(inertia: RigidInertia, V: Array, W: Array) -> Float[Array, "6"]:

@@ -43,6 +43,7 @@ from jaxsoa.dynamics.kinematics import Kinematics, Velocities, link_inertias, mo
 from jaxsoa.dynamics.mass import dense_mass_matrix
 from jaxsoa.dynamics.motion import solve_motion
 from jaxsoa.dynamics.parallel import forward_dynamics_parallel
+from jaxsoa.dynamics.springs import unsprung
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.spatial.inertia import RigidInertia
 from jaxsoa.sweeps import gather, scatter
@@ -68,7 +69,13 @@ def forward_dynamics(
     q, v, tau, f_ext = robot.check_q(q), robot.check_v(v), robot.check_v(tau, "tau"), robot.check_f_ext(f_ext)
     if method not in METHODS:
         raise ValueError(f"Unknown method {method!r} of forward_dynamics; choose one of {', '.join(METHODS)}.")
-    return METHODS[method](robot, q, v, tau, f_ext)
+    return METHODS[method](*_driven(robot, q, v, tau), f_ext)
+
+
+def _driven(robot: Multibody, q: Array, v: Array, tau: Array) -> tuple[Multibody, Array, Array, Array]:
+    """The same motion without springs: their torques are among those given."""
+    robot, pull = unsprung(robot, q)
+    return robot, q, v, tau if pull is None else tau + pull
 
 
 def hybrid_dynamics(
@@ -134,8 +141,25 @@ def _fd1(robot, q, v, tau, f_ext):
     return smooth(robot, stage.body.tree, stage.body.gain, e / stage.body.pivot)
 
 
-def accelerations_by_fd2(robot, q, v, tau, f_ext=None) -> tuple[Array, Array]:
-    """FD2: joint accelerations and, from the same sweep, link accelerations lambda + phi* a (JPL 88-11, 5.6)."""
+def accelerations_by_fd2(
+    robot: Multibody,
+    q: Shaped[Array, " nq"],
+    v: Shaped[Array, " nv"],
+    tau: Shaped[Array, " nv"],
+    f_ext: Shaped[Array, "n 6"] | None = None,
+) -> tuple[Float[Array, " nv"], Float[Array, "n 6"]]:
+    """FD2: joint accelerations and, from the same sweep, link accelerations lambda + phi* a (JPL 88-11, 5.6).
+
+    World axes, at each link's origin, gravity not among them: those of `link_accelerations`.
+
+    Units: rad, rad/s, N m; rad/s^2, links in rad/s^2 and m/s^2.
+
+    >>> a, links = soa.accelerations_by_fd2(robot, q, v, tau)
+    >>> print(a.round(3), jnp.allclose(links, soa.link_accelerations(robot, q, v, a)))
+    [-7.838 22.691] True
+    """
+    q, v, tau, f_ext = robot.check_q(q), robot.check_v(v), robot.check_v(tau, "tau"), robot.check_f_ext(f_ext)
+    robot, q, v, tau = _driven(robot, q, v, tau)
     stage = _stage(robot, q, v, tau)
     bias_free = tau - inverse_dynamics_raw(robot, q, v, jnp.zeros_like(tau), f_ext)
     nu = whiten(robot, stage.body.tree, stage.body.gain, bias_free) / stage.body.pivot
@@ -268,8 +292,8 @@ def acceleration_split(
     tau: Shaped[Array, " nv"],
     f_ext: Shaped[Array, "n 6"] | None = None,
 ) -> AccelerationSplit:
-    """Accelerations due to joint torques (less friction), to bias forces (gyroscopic, gravity, external) and to bias
-    accelerations, with biases differentiated in the link frames (JPL 86-48, 10.1-10.3).
+    """Accelerations due to joint torques (less friction, with springs), to bias forces (gyroscopic, gravity, external)
+    and to bias accelerations, with biases differentiated in the link frames (JPL 86-48, 10.1-10.3).
 
     Units: rad, rad/s, N m; each part in rad/s^2.
 
@@ -278,6 +302,7 @@ def acceleration_split(
     True
     """
     q, v, tau, f_ext = robot.check_q(q), robot.check_v(v), robot.check_v(tau, "tau"), robot.check_f_ext(f_ext)
+    robot, q, v, tau = _driven(robot, q, v, tau)
     stage = _stage(robot, q, v, tau)
     eta, xi = body_frame_biases(robot, stage.kin, stage.vel, stage.inertias, f_ext)
     eta, xi = on_first(robot, eta), on_last(robot, xi)

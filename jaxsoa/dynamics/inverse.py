@@ -22,6 +22,7 @@ from jaxsoa.dynamics.kinematics import (
     moving_kinematics,
 )
 from jaxsoa.dynamics.newton_euler import dissipation as dissipation, inter_body_forces, moving_bodies, torque_of
+from jaxsoa.dynamics.springs import stored_energy, unsprung
 from jaxsoa.dynamics.tangents import Varying, perturbed_torque
 from jaxsoa.indexing import take_rows
 from jaxsoa.kernels import is_zero, ruled
@@ -80,7 +81,7 @@ _torque_either_way = either_way(_torque)
 def _inverse_dynamics_rule(primals, tangents):
     robot, q, v, a, f_ext = primals
     d_robot, d_q, d_v, d_a, d_f_ext = tangents
-    tau = inverse_dynamics_raw(robot, q, v, a, f_ext)
+    tau = _without_springs(robot, q, v, a, f_ext)
     varying = Varying.of((robot, q, v, f_ext), (d_robot, d_q, d_v, d_f_ext))
     if is_zero(d_a):
         if not varying.rates:
@@ -90,9 +91,15 @@ def _inverse_dynamics_rule(primals, tangents):
 
 
 @ruled(_inverse_dynamics_rule)
+def _without_springs(robot: Multibody, q: Array, v: Array, a: Array, f_ext: Array | None) -> Array:
+    return _torque_either_way(robot, q, v, a, f_ext)
+
+
 def inverse_dynamics_raw(robot: Multibody, q: Array, v: Array, a: Array, f_ext: Array | None) -> Array:
     """`inverse_dynamics` of checked arguments."""
-    return _torque_either_way(robot, q, v, a, f_ext)
+    robot, pull = unsprung(robot, q)
+    tau = _without_springs(robot, q, v, a, f_ext)
+    return tau if pull is None else tau - pull
 
 
 def inverse_dynamics(
@@ -104,7 +111,7 @@ def inverse_dynamics(
     *,
     method: str = "newton-euler",
 ) -> Float[Array, " nv"]:
-    """Torques that give the accelerations `a` in the state (q, v), against gravity, f_ext, friction and armature.
+    """Torques that give the accelerations `a` in the state (q, v), against gravity, f_ext, springs, friction, armature.
 
     Methods: "newton-euler" (two sweeps, O(N)), "composite" (DARTS unit 7: forces from composite-body inertias) and
     "parallel" (Newton-Euler by associative scans, O(log N) depth).
@@ -118,6 +125,9 @@ def inverse_dynamics(
     q, v, a, f_ext = robot.check_q(q), robot.check_v(v), robot.check_v(a, "a"), robot.check_f_ext(f_ext)
     if method == "newton-euler":
         return inverse_dynamics_raw(robot, q, v, a, f_ext)
+    if robot.springs is not None:
+        robot, pull = unsprung(robot, q)
+        return inverse_dynamics(robot, q, v, a, f_ext, method=method) - pull
     if method == "composite":
         return _composite_inverse_dynamics(robot, q, v, a, f_ext)
     if method == "parallel":
@@ -130,7 +140,7 @@ def inverse_dynamics(
 def bias_force(
     robot: Multibody, q: Shaped[Array, " nq"], v: Shaped[Array, " nv"], f_ext: Shaped[Array, "n 6"] | None = None
 ) -> Float[Array, " nv"]:
-    """What inverse dynamics needs for zero acceleration: Coriolis, gravity, friction, less external forces.
+    """What inverse dynamics needs for zero acceleration: Coriolis, gravity, friction, springs, less external forces.
 
     Units: rad, rad/s; N m (N for prismatic joints).
 
@@ -221,14 +231,15 @@ def kinetic_energy(robot: Multibody, q: Shaped[Array, " nq"], v: Shaped[Array, "
 
 
 def potential_energy(robot: Multibody, q: Shaped[Array, " nq"]) -> Float[Array, ""]:
-    """Minus mass times gravity times height of the centre of mass, the world's origin at zero.
+    """Minus mass times gravity times height of the centre of mass, the world's origin at zero; and that of springs.
 
     Units: rad; J.
 
     >>> print(f"{soa.potential_energy(robot, q):.3f}")
     -18.865
     """
-    return -jnp.sum(robot.mass) * jnp.dot(robot.gravity, center_of_mass(robot, q))
+    weight = -jnp.sum(robot.mass) * jnp.dot(robot.gravity, center_of_mass(robot, q))
+    return weight if robot.springs is None else weight + stored_energy(robot, robot.check_q(q))
 
 
 def center_of_mass(robot: Multibody, q: Shaped[Array, " nq"]) -> Float[Array, "3"]:

@@ -36,6 +36,7 @@ from jaxsoa.dynamics.floating_base import Drive, eliminate, halves, inertia_matr
 from jaxsoa.dynamics.inverse import accelerations, newton_euler, project, sum_outboard
 from jaxsoa.dynamics.kinematics import base_vector, joint_rates, kinematics, link_inertias, spatial_rows
 from jaxsoa.dynamics.newton_euler import Bodies, bias_force, bodies_on, dissipation, moving_bodies
+from jaxsoa.dynamics.springs import unsprung
 from jaxsoa.dynamics.tangents import Varying, perturbed_motion
 from jaxsoa.kernels import is_zero, ruled
 from jaxsoa.model.floating import trunk_and_limbs
@@ -171,7 +172,7 @@ _sweeps_either_way = either_way(_sweeps)
 
 def _solve_motion_rule(primals, tangents):
     robot, q, v, a, tau, f_ext, prescribed = primals
-    outputs = solve_motion(robot, q, v, a, tau, f_ext, prescribed)
+    outputs = _without_springs(robot, q, v, a, tau, f_ext, prescribed)
     acceleration, _, factors = outputs
     d_robot, d_q, d_v, d_a, d_tau, d_f_ext, _ = tangents
     varying = Varying.of((robot, q, v, f_ext), (d_robot, d_q, d_v, d_f_ext))
@@ -201,9 +202,17 @@ def _solve_motion_rule(primals, tangents):
 
 
 @ruled(_solve_motion_rule)
+def _without_springs(robot: Multibody, q, v, a, tau, f_ext, prescribed) -> tuple[Array, Array, Factors]:
+    return _sweeps_either_way(robot, q, v, a, tau, f_ext, prescribed)
+
+
 def solve_motion(robot: Multibody, q, v, a, tau, f_ext, prescribed) -> tuple[Array, Array, Factors]:
     """(accelerations, torques, factors), complete: given where given, found where not. `prescribed` may be None."""
-    return _sweeps_either_way(robot, q, v, a, tau, f_ext, prescribed)
+    robot, pull = unsprung(robot, q)
+    if pull is None:
+        return _without_springs(robot, q, v, a, tau, f_ext, prescribed)
+    acceleration, torque, factors = _without_springs(robot, q, v, a, tau + pull, f_ext, prescribed)
+    return acceleration, torque - pull, factors
 
 
 def mass_times(robot: Multibody, q: Array, x: Array) -> Array:

@@ -7,6 +7,17 @@
 Every link stays physically consistent by construction; every number comes with a standard deviation.
 """
 
+from jaxsoa.exports import exported
+from jaxsoa.identify._fit import fit as fit
+from jaxsoa.identify._pseudo_inertia import (
+    consistency as consistency,
+    from_log_cholesky as from_log_cholesky,
+    from_pseudo_inertia as from_pseudo_inertia,
+    link_pseudo_inertias as link_pseudo_inertias,
+    log_cholesky as log_cholesky,
+    make_physical as make_physical,
+    pseudo_inertia as pseudo_inertia,
+)
 from jaxsoa.identify.data import (
     TorqueData as TorqueData,
     TrajectoryData as TrajectoryData,
@@ -22,20 +33,10 @@ from jaxsoa.identify.excitation import (
     design as design,
     random_trajectory as random_trajectory,
 )
-from jaxsoa.identify.fit import fit as fit
 from jaxsoa.identify.parameters import (
     BLOCKS as BLOCKS,
     Candidate as Candidate,
     Parameters as Parameters,
-)
-from jaxsoa.identify.pseudo_inertia import (
-    consistency as consistency,
-    from_log_cholesky as from_log_cholesky,
-    from_pseudo_inertia as from_pseudo_inertia,
-    link_pseudo_inertias as link_pseudo_inertias,
-    log_cholesky as log_cholesky,
-    make_physical as make_physical,
-    pseudo_inertia as pseudo_inertia,
 )
 from jaxsoa.identify.residuals import (
     residual_rms as residual_rms,
@@ -46,3 +47,9 @@ from jaxsoa.identify.result import (
     Estimate as Estimate,
     Fit as Fit,
 )
+
+__all__ = exported(globals())  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -137,6 +137,11 @@ def prepare(
     q_smooth, v, a = zero_phase(q_even, rate, cutoff, derivatives=2)
     (tau_smooth,) = zero_phase(tau_even, rate, cutoff)
     cut = round((2.5 / cutoff if trim is None else trim) * rate)
+    if len(q_even) <= 2 * cut:
+        raise ValueError(
+            f"Too short a record, {time[-1] - time[0]:g} s: cutting {cut / rate:g} s at both ends, where filters "
+            "guess, leaves nothing. Record longer, filter less (`cutoff`), or pass `trim`."
+        )
     keep = slice(cut, len(q_even) - cut, max(1, round(rate / output_rate)))
     dry = zero_phase(np.sign(v), rate, cutoff)[0] if filtered_friction else None
     return TorqueData(q_smooth, v, a, tau_smooth, dry).take(keep)

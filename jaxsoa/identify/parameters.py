@@ -6,14 +6,15 @@ The coordinates theta (one flat vector) are zero at the a-priori model, so that 
 | --- | --- | --- |
 | inertial | 10 per link | log-Cholesky of the pseudo-inertia: mass, com and inertia together |
 | inertia | 6 per link | log-Cholesky of the second moment about the centre of mass; mass and com stay |
-| mass, damping, friction, armature, friction_velocity | 1 per link or degree of freedom | logarithm of the ratio |
+| mass, damping, friction, armature, stiffness | 1 per link or degree of freedom | logarithm of the ratio |
+| friction_velocity | 1 | the same |
 | axis, axis2 | 2 per joint | tangent directions, radians |
 | gravity_direction | 2 | the same; the magnitude stays |
 | joint_rotation, base_rotation, frame_rotation | 3 | rotation vector in the frame's own axes |
-| com, joint_position, pitch, gravity, base_position, frame_position, offset | as the leaf | the difference |
+| com, joint_position, pitch, gravity, base_position, frame_position, rest, offset | as the leaf | the difference |
 
-`offset` is a constant torque per degree of freedom: no leaf of the model, but what a sensor adds. Damping, friction and
-armature that the a-priori model lacks start at `POSITIVE_START`.
+`offset` is a constant torque per degree of freedom: no leaf of the model, but what a sensor adds. Damping, friction,
+armature and stiffness that the a-priori model lacks start at `POSITIVE_START`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxsoa.identify.pseudo_inertia import (
+from jaxsoa.identify._pseudo_inertia import (
     consistency,
     coordinate_factor,
     density_moment,
@@ -43,7 +44,7 @@ from jaxsoa.spatial import rotation
 POSITIVE_START = 1e-2
 """Where damping, friction and armature start if the a-priori model has none (in their units)."""
 
-_MAY_VANISH = ("damping", "friction", "armature")
+_MAY_VANISH = ("damping", "friction", "armature", "stiffness")
 SCALED = ("mass", *_MAY_VANISH)
 """Blocks of positive numbers in which torques are linear."""
 CHOLESKY = {"inertial": 4, "inertia": 3}
@@ -93,6 +94,20 @@ def _logarithmic(prior: Candidate, leaf: str, rows: str) -> _Block:
         return jnp.log(jnp.maximum(ratio, 1e-12))  # zero itself is infinitely far away
 
     return _Block(start.shape, rows, (leaf,), lambda t: (start * jnp.exp(t),), encode)
+
+
+def _rest(prior: Candidate, leaf: str, rows: str) -> _Block:
+    """The springs' rest configuration, along tangents of it."""
+    robot = prior.robot
+    start = robot.rest
+    return _Block(
+        (robot.nv,),
+        rows,
+        ("rest",),
+        lambda t: (robot.integrate(start, t),),
+        lambda c: robot.difference(start, c.robot.rest),
+        elementwise=False,
+    )
 
 
 def _tangents(direction: np.ndarray) -> np.ndarray:
@@ -193,6 +208,8 @@ _BLOCKS: dict[str, tuple[Callable[[Candidate, str, str], _Block], str]] = {
     "damping": (_logarithmic, "dof"),
     "friction": (_logarithmic, "dof"),
     "armature": (_logarithmic, "dof"),
+    "stiffness": (_logarithmic, "dof"),
+    "rest": (_rest, "dof"),
     "offset": (_additive, "dof"),
     "friction_velocity": (_logarithmic, ""),
     "axis": (_direction, "link"),

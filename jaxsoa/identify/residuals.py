@@ -16,12 +16,13 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxsoa.dynamics.inverse import inverse_dynamics
+from jaxsoa.dynamics.springs import spring_torque
 from jaxsoa.identify.data import TorqueData, TrajectoryData
 from jaxsoa.identify.parameters import Candidate, Parameters
 from jaxsoa.linearized.regressor import inertial_parameters, regressor
 from jaxsoa.mesh_axes import scan
 from jaxsoa.model.multibody import Multibody
-from jaxsoa.simulate.rollout import rollout
+from jaxsoa.simulate._rollout import rollout
 
 Residual = Callable[[Candidate, Any], Float[Array, "rows channels"]]
 
@@ -57,12 +58,18 @@ def _compressed_residual(gravity: bool) -> Residual:
 
 
 def trajectory_residual(
-    candidate: Candidate, segment: TrajectoryData, *, integrator: str = "semi_implicit_euler"
+    candidate: Candidate,
+    segment: TrajectoryData,
+    *,
+    integrator: str = "semi_implicit_euler",
+    loops: Any = (),
+    prescribed: Any = None,
 ) -> Float[Array, "steps two_nv"]:
     """Simulated less recorded motion of one segment, from its recorded start: positions, then velocities."""
     robot = candidate.robot
     offset, q, v, tau = (robot.convert(x, "the data") for x in (candidate.offset, *segment[:3]))
-    path = rollout(robot, q[0], v[0], tau - offset, segment.dt, integrator=integrator)
+    options = {"integrator": integrator, "loops": loops, "prescribed": prescribed}
+    path = rollout(robot, q[0], v[0], tau - offset, segment.dt, **options)
     moved = jax.vmap(robot.difference)(q[1:], path.q)
     return jnp.concatenate([moved, path.v - v[1:]], axis=1)
 
@@ -71,7 +78,7 @@ def trajectory_residual(
 
 
 def linear_parameters(candidate: Candidate, gravity: bool) -> Float[Array, " columns"]:
-    """What the torques are linear in: inertial parameters, damping, friction, armature, offset.
+    """What the torques are linear in: inertial parameters, damping, friction, armature, offset; stiffness, if any.
 
     With `gravity`, its products with masses and first moments come too: torques are bilinear in them.
     """
@@ -79,10 +86,13 @@ def linear_parameters(candidate: Candidate, gravity: bool) -> Float[Array, " col
     pi = inertial_parameters(robot)
     weight = robot.gravity[:, None, None] * pi.reshape(-1, 10)[:, :4]
     own = [pi, weight.reshape(-1)] if gravity else [pi]
-    return jnp.concatenate([*own, robot.damping, robot.friction, robot.armature, offset])
+    springs = [] if robot.springs is None else [robot.stiffness]
+    return jnp.concatenate([*own, robot.damping, robot.friction, robot.armature, offset, *springs])
 
 
-def linear_columns(robot: Multibody, sample: TorqueData, gravity: bool) -> Float[Array, "nv columns"]:
+def linear_columns(
+    robot: Multibody, sample: TorqueData, gravity: bool, springs: bool = False
+) -> Float[Array, "nv columns"]:
     """The matrix that maps `linear_parameters` to torques at one sample."""
     v, a = jnp.asarray(sample.v), jnp.asarray(sample.a)
     dry = jnp.tanh(v / robot.friction_velocity) if sample.dry is None else jnp.asarray(sample.dry)
@@ -94,10 +104,14 @@ def linear_columns(robot: Multibody, sample: TorqueData, gravity: bool) -> Float
         inertial = [regressor(robot.with_gravity(jnp.zeros(3)), sample.q, v, a), pull]
     else:
         inertial = [regressor(robot, sample.q, v, a)]
-    return jnp.concatenate([*inertial, *(jnp.diag(x) for x in own)], axis=1)
+    matrices = [*inertial, *(jnp.diag(x) for x in own)]
+    if springs:
+        q = jnp.asarray(sample.q)
+        matrices.append(-jax.jacfwd(lambda k: spring_torque(robot, k, robot.rest, q))(jnp.zeros_like(v)))
+    return jnp.concatenate(matrices, axis=1)
 
 
-_columns = jax.jit(jax.vmap(linear_columns, in_axes=(None, 0, None)), static_argnums=2)
+_columns = jax.jit(jax.vmap(linear_columns, in_axes=(None, 0, None, None)), static_argnums=(2, 3))
 
 
 def compressed_residual(candidate: Candidate, factors: Float[Array, "nv rows columns1"], gravity: bool) -> Array:
@@ -107,7 +121,9 @@ def compressed_residual(candidate: Candidate, factors: Float[Array, "nv rows col
     return jnp.einsum("jrc,c->rj", factors, x)
 
 
-def compress(robot: Multibody, data: TorqueData, *, gravity: bool = False, chunk: int = 2048) -> np.ndarray:
+def compress(
+    robot: Multibody, data: TorqueData, *, gravity: bool = False, springs: bool = False, chunk: int = 2048
+) -> np.ndarray:
     """Triangular factors (1, nv, rows, columns + 1) of [W_j, tau_j], joint by joint, over all samples.
 
     For fits whose free parameters enter the torques linearly (`Parameters.linear`); orthogonal factors change no sum of
@@ -121,7 +137,7 @@ def compress(robot: Multibody, data: TorqueData, *, gravity: bool = False, chunk
         # The last chunk is filled with samples counted as zero, so that one compilation serves all.
         index = np.minimum(np.arange(start, start + chunk), number - 1)
         part = data.take(index)
-        W = np.concatenate([np.asarray(_columns(robot, part, gravity)), part.tau[:, :, None]], axis=2)
+        W = np.concatenate([np.asarray(_columns(robot, part, gravity, springs)), part.tau[:, :, None]], axis=2)
         W = (W * (np.arange(start, start + chunk) < number)[:, None, None]).swapaxes(0, 1)
         W = W if factors is None else np.concatenate([factors, W], axis=1)
         factors = np.linalg.qr(W, mode="r")
@@ -138,6 +154,8 @@ def problem(
     residual: Residual | None = None,
     integrator: str = "semi_implicit_euler",
     parameters: Parameters | None = None,
+    loops: Any = (),
+    prescribed: Any = None,
 ) -> Problem:
     """What there is to fit, by the kind of data; with `residual`, `data` is any pytree with a leading sample axis.
 
@@ -149,12 +167,16 @@ def problem(
         number = jax.tree.leaves(samples)[0].shape[0]
         return Problem(residual, samples, number * size[0], tuple(f"channel {k}" for k in range(size[1])))
     joints = tuple(robot.joint_names[k] for k in robot.topology.dof_link)
+    closed = bool(loops) or prescribed is not None
     if isinstance(data, TorqueData):
+        if closed:
+            raise ValueError("Torques of a mechanism are shared by its loops: fit TrajectoryData, or give `residual`.")
         _check_samples(robot, data, 1)
         count = len(data.tau)
         if parameters is not None and parameters.linear:
             gravity = any(name.startswith("gravity") for name in parameters.blocks)
-            factors = jnp.asarray(compress(robot, data, gravity=gravity))
+            springs = robot.springs is not None or "stiffness" in parameters.blocks
+            factors = jnp.asarray(compress(robot, data, gravity=gravity, springs=springs))
             return Problem(_compressed_residual(gravity), factors, count, joints)
         return Problem(torque_residual, jax.tree.map(jnp.asarray, data), count, joints)
     if isinstance(data, TrajectoryData):
@@ -163,7 +185,10 @@ def problem(
         q, v, tau = (jnp.asarray(x) for x in data[:3])
         samples = TrajectoryData(q, v, tau, jnp.full(number, data.dt))
         names = (*(f"{j} q" for j in joints), *(f"{j} v" for j in joints))
-        return Problem(_trajectory_residual(integrator), samples, number * steps, names)
+        residual = _trajectory_residual(integrator)
+        if closed:
+            residual = partial(trajectory_residual, integrator=integrator, loops=loops, prescribed=prescribed)
+        return Problem(residual, samples, number * steps, names)
     raise TypeError(
         f"data must be TorqueData or TrajectoryData, got {type(data).__name__}; for your own data pass `residual` too."
     )
@@ -226,8 +251,11 @@ def residual_rms(
     *,
     residual: Residual | None = None,
     integrator: str = "semi_implicit_euler",
+    loops: Any = (),
+    prescribed: Any = None,
 ) -> np.ndarray:
     """How well a model explains data it may never have seen: RMS (nv,) of the torques,
-    or (2 nv,) of positions, then velocities."""
+    or (2 nv,) of positions, then velocities (of a mechanism with `loops` and `prescribed` joints)."""
     candidate = _unmoved(robot) if offset is None else Candidate(robot, robot.check_v(offset, "offset"))
-    return rms(candidate, problem(robot, data, residual=residual, integrator=integrator))
+    options = {"residual": residual, "integrator": integrator, "loops": loops, "prescribed": prescribed}
+    return rms(candidate, problem(robot, data, **options))

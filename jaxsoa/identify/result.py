@@ -79,6 +79,10 @@ class Fit:
     converged: bool
     problem_options: dict[str, Any]
 
+    def __repr__(self) -> str:
+        """A summary: the numbers themselves are hundreds of lines."""
+        return f"Fit of {self.robot.name!r}:\n{self.report()}"
+
     @property
     def covariance(self) -> np.ndarray:
         """Covariance of theta, without the directions that nothing determines."""

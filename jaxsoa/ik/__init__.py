@@ -1,5 +1,6 @@
 """Inverse kinematics: configurations for poses, positions and directions of frames; one step of it; manipulability."""
 
+from jaxsoa.exports import exported
 from jaxsoa.ik.differential import (
     differential_inverse_kinematics as differential_inverse_kinematics,
     manipulability as manipulability,
@@ -13,3 +14,9 @@ from jaxsoa.ik.tasks import (
     Pose as Pose,
     Position as Position,
 )
+
+__all__ = exported(globals())  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __dir__() -> list[str]:
+    return __all__

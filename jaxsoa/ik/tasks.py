@@ -13,6 +13,8 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from jaxsoa.closed_chain.constraints import Constraint
@@ -114,7 +116,20 @@ def _as_target(target: Any, frame: str) -> Target:
                 f"The target of frame {frame!r} must be (rotation (3, 3), position (3,)), a position (3,), or a "
                 f"Position or Direction; its {name} has shape {jnp.shape(value)}. Batch with jax.vmap."
             )
+        if value is not None and not isinstance(value, Tracer):
+            _check_numbers(np.asarray(value), name, frame)
     return target
+
+
+def _check_numbers(value: np.ndarray, name: str, frame: str) -> None:
+    """What is known before tracing: finite numbers, rotations, directions."""
+    if not np.isfinite(value).all():
+        raise ValueError(f"The {name} of the target of frame {frame!r} must be finite, got {value.tolist()}.")
+    if name in ("axis", "direction") and not value.any():
+        raise ValueError(f"The {name} of the target of frame {frame!r} must not be zero.")
+    turned = name == "rotation" and np.abs(value @ value.T - np.eye(3)).max() < 1e-4 and np.linalg.det(value) > 0
+    if name == "rotation" and not turned:
+        raise ValueError(f"The target of frame {frame!r} has no rotation matrix: {value.tolist()}.")
 
 
 def _as_weight(weight: Any, target: Target) -> Array:

@@ -13,7 +13,10 @@ from jaxsoa.model.multibody import Limits, Multibody
 from jaxsoa.model.topology import Topology
 
 LIMITS = tuple(field.name for field in dataclasses.fields(Limits))
-_LEAVES = tuple(field.name for field in dataclasses.fields(Multibody) if field.name not in ("topology", "limits"))
+_OTHERS = ("topology", "limits", "springs")
+_LEAVES = tuple(field.name for field in dataclasses.fields(Multibody) if field.name not in _OTHERS)
+#: Of a model with springs; a file without them is of one that has none.
+SPRINGS = ("stiffness", "rest")
 
 
 #: Leaves that files written before them lack; they are zero then.
@@ -28,6 +31,8 @@ def leaves_of(robot: Multibody) -> dict[str, np.ndarray]:
         raise ModelError(f"Robot {robot.name!r} is being traced: save it outside jit and vmap.")
     limits = {f"limits.{field}": getattr(robot.limits, field) for field in LIMITS}
     leaves = {key: np.asarray(x) for key, x in ({key: getattr(robot, key) for key in _LEAVES} | limits).items()}
+    if robot.springs is not None:
+        leaves |= {key: np.asarray(getattr(robot, key)) for key in SPRINGS}
     expected = leaf_shapes(robot.topology)
     for key, array in leaves.items():
         if array.shape != expected[key]:
@@ -53,6 +58,8 @@ def leaf_shapes(topology: Topology) -> dict[str, tuple[int, ...]]:
         "armature": (nv,),
         "damping": (nv,),
         "friction": (nv,),
+        "stiffness": (nv,),
+        "rest": (topology.nq,),
         "friction_velocity": (),
         "gravity": (3,),
         "base_rotation": (3, 3),

@@ -22,10 +22,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsoa.io._leaves import LATER, LIMITS, leaf_shapes, leaves_of
+from jaxsoa.io._leaves import LATER, LIMITS, SPRINGS, leaf_shapes, leaves_of
 from jaxsoa.model.description import ModelError, abbreviated
 from jaxsoa.model.joints import JOINT_KINDS
-from jaxsoa.model.multibody import Limits, Multibody
+from jaxsoa.model.multibody import Limits, Multibody, RestSprings
 from jaxsoa.model.topology import Topology
 
 FORMAT = "jaxsoa.Multibody"
@@ -89,6 +89,8 @@ def load(path: str | os.PathLike[str]) -> Multibody:
         raise ModelError(f"{name}: the header is not JSON ({error}).") from error
     topology = _topology_from(_checked_header(header, name), name)
     expected = leaf_shapes(topology)
+    if not set(SPRINGS) & arrays.keys():
+        expected = {key: shape for key, shape in expected.items() if key not in SPRINGS}
     if "mass" in arrays:
         arrays |= {key: np.zeros(expected[key], arrays["mass"].dtype) for key in LATER if key not in arrays}
     missing, unknown = sorted(expected.keys() - arrays.keys()), sorted(arrays.keys() - expected.keys())
@@ -105,7 +107,8 @@ def load(path: str | os.PathLike[str]) -> Multibody:
         warnings.warn(message, UserWarning, stacklevel=2)
     leaves = {key: jnp.asarray(array.astype(array.dtype.name)) for key, array in arrays.items()}  # native byte order
     limits = Limits(*(leaves.pop(f"limits.{field}") for field in LIMITS))
-    return Multibody(topology=topology, limits=limits, **leaves)
+    springs = RestSprings(*(leaves.pop(key) for key in SPRINGS)) if "stiffness" in leaves else None
+    return Multibody(topology=topology, limits=limits, springs=springs, **leaves)
 
 
 # Arrays ----------------------------------------------------------------------------------------------------------
@@ -143,7 +146,7 @@ def _check_array(array: np.ndarray, key: str, shape: tuple[int, ...], name: str)
     limit = key.startswith("limits.")
     if np.isnan(array).any() or (not limit and np.isinf(array).any()):
         raise ModelError(f"{name}: {key} holds numbers that are not finite.")
-    positive = ("mass", "base_mass", "armature", "damping", "friction", "limits.effort", "limits.velocity")
+    positive = ("mass", "base_mass", "armature", "damping", "friction", "stiffness", "limits.effort", "limits.velocity")
     if key in positive and (array < 0).any():
         raise ModelError(f"{name}: {key} holds a negative number ({array.min()}).")
 
@@ -196,7 +199,7 @@ def _topology_from(record: dict[str, Any], name: str) -> Topology:
         refuse(f"{n} parents need {n} kinds, link names and joint names (and at least one)")
     if any(not -1 <= parent < link for link, parent in enumerate(parents)):
         refuse("links must come after their parents")
-    unknown = sorted({kind for kind in kinds if kind not in JOINT_KINDS or kind == "fixed"})
+    unknown = sorted({kind for kind in kinds if kind not in JOINT_KINDS or JOINT_KINDS[kind].nv == 0})
     if unknown:
         refuse(f"unknown joint kinds {abbreviated(unknown)}")
     for key in ("link_names", "joint_names", "frame_names"):

@@ -7,20 +7,24 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from jaxsoa.closed_chain.constraints import Constraint
 from jaxsoa.io import mjcf_devices as devices
-from jaxsoa.io._mujoco import compile_mjcf
+from jaxsoa.io._mujoco import body_names, compile_mjcf
 from jaxsoa.io.mjcf import describe_mjcf, gravity, left_out, refuse_unsupported
 from jaxsoa.io.mjcf_constraints import mjcf_constraints
 from jaxsoa.io.mjcf_devices import Keyframe
 from jaxsoa.io.urdf import read_urdf
 from jaxsoa.model.assemble import assemble
 from jaxsoa.model.description import ModelError, abbreviated
+from jaxsoa.model.joints import JOINT_KINDS
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.model.validation import ModelWarning
 from jaxsoa.simulate.actuators import Actuators, actuator_set
 from jaxsoa.simulate.sensors import Sensors, sensor_set
 from jaxsoa.simulate.springs import Springs
+from jaxsoa.simulate.surroundings import Fluid, GravityCompensation
 
 
 def load_urdf(source: str | os.PathLike[str], *, floating_base: bool = False, validate: str = "warn") -> Multibody:
@@ -40,7 +44,7 @@ def load_urdf(source: str | os.PathLike[str], *, floating_base: bool = False, va
     Multibody('pendulum': 2 links, nq=2, nv=2, 4 frames)
     """
     description = read_urdf(source, validate=validate)
-    mimics = [joint.name for joint in description.joints if joint.mimic is not None and joint.kind != "fixed"]
+    mimics = [joint.name for joint in description.joints if joint.mimic is not None and JOINT_KINDS[joint.kind].nv]
     if mimics:
         message = (
             f"{description.source}: joints {abbreviated(mimics)} mimic others. Open-chain dynamics leaves them free "
@@ -63,10 +67,10 @@ def load_mjcf(source: Any, *, assets: Mapping[str, bytes] | None = None, validat
     Hinge, slide, ball and free joints become continuous or revolute (with a range), prismatic, spherical and free ones,
     in MuJoCo's order; q is MuJoCo's qpos but for the order within a free joint (`jaxsoa.convert.MujocoMap`). A body
     with several joints is several links, all but the last massless. Every body and every site is a frame. Inertias,
-    armature, damping and gravity are MuJoCo's; `frictionloss` becomes smooth Coulomb friction.
+    armature, damping, springs and gravity are MuJoCo's; `frictionloss` becomes smooth Coulomb friction.
 
     What a tree of rigid links leaves out is listed in one `ModelWarning`, by name. Of that, `load_mjcf_actuators`,
-    `load_mjcf_springs`, `load_mjcf_sensors`, `load_mjcf_keyframes` and `load_mjcf_constraints` read what belongs to
+    `load_mjcf_passive`, `load_mjcf_sensors`, `load_mjcf_keyframes` and `load_mjcf_constraints` read what belongs to
     simulations of it, from the same file. A free joint with armature
     along its translations, and a model in which nothing moves, are a `ModelError`.
 
@@ -94,8 +98,8 @@ def load_mjcf_constraints(
         loops = soa.load_mjcf_constraints(robot, "gripper.xml")
         closed_chain.loop_forward_dynamics(robot, loops, q, v, tau)
 
-    `connect` becomes a ball joint, `weld` a weld, `joint` a coupling; in the file's order. MuJoCo's are soft (solref,
-    solimp), these are exact. Equalities of tendons and flexes are a `ModelError`, never dropped.
+    `connect` becomes a ball joint, `weld` a weld, `joint` a coupling, as does a linear equality of fixed tendons; in
+    the file's order. MuJoCo's are soft (solref, solimp), these are exact. Others are a `ModelError`, never dropped.
 
     >>> geom = "<geom size='0.1' pos='0 1 0' contype='0' conaffinity='0'/>"
     >>> bodies = "".join(f"<body><joint name='{name}'/>{geom}</body>" for name in "ab")
@@ -146,7 +150,7 @@ def load_mjcf_sensors(robot: Multibody, source: Any, *, assets: Mapping[str, byt
 
 
 def load_mjcf_springs(robot: Multibody, source: Any, *, assets: Mapping[str, bytes] | None = None) -> Springs:
-    """Springs of joints, springs and dampers of fixed tendons, for `rollout(passive=...)`.
+    """Springs and dampers of fixed tendons, and of joints if the robot has none, for `rollout(passive=...)`.
 
     >>> geom = "<geom size='0.1' pos='0 0 -1' contype='0' conaffinity='0'/>"
     >>> world = f"<worldbody><body><joint name='hinge' axis='0 1 0' stiffness='3'/>{geom}</body></worldbody>"
@@ -155,6 +159,22 @@ def load_mjcf_springs(robot: Multibody, source: Any, *, assets: Mapping[str, byt
     [3.]
     """
     return devices.springs(robot, compile_mjcf(source, assets)[0])
+
+
+def load_mjcf_passive(
+    robot: Multibody, source: Any, *, assets: Mapping[str, bytes] | None = None
+) -> tuple[Springs | Fluid | GravityCompensation, ...]:
+    """All passive forces of the MJCF model that `robot` was loaded from, for `rollout(passive=...)`.
+
+    Springs and tendons (`load_mjcf_springs`), the resistance of the medium by MuJoCo's model of inertia boxes, gravity
+    compensation. Bodies whose geoms have a fluid model of their own (ellipsoids) are named in a `ModelWarning`.
+    """
+    model, name = compile_mjcf(source, assets)
+    if model.opt.density > 0 or model.opt.viscosity > 0:
+        bodies = body_names(model)
+        _warn_of(name, "fluid models", [f"{bodies[k]}: ellipsoids" for k in np.flatnonzero(devices.ellipsoids(model))])
+    parts = (devices.springs(robot, model), devices.fluid(robot, model), devices.gravity_compensation(robot, model))
+    return tuple(part for part in parts if part is not None)
 
 
 def load_mjcf_keyframes(

@@ -27,10 +27,11 @@ from jaxsoa.model.description import (
     RobotDescription,
     abbreviated,
 )
+from jaxsoa.model.joints import JOINT_KINDS, on_host
 from jaxsoa.spatial.rotation import from_quaternion
 
 #: MuJoCo's joint types, by number, and what the description calls them; an unlimited hinge is continuous.
-_KINDS = ("free", "spherical", "prismatic", "revolute")
+_KINDS = {joint.mujoco: name for name, joint in JOINT_KINDS.items() if joint.mujoco is not None}
 #: Where MuJoCo keeps our degrees of freedom of a free joint: it has linear ones first.
 _FREE_ORDER = np.array([3, 4, 5, 0, 1, 2])
 
@@ -98,15 +99,17 @@ class _JointReader:
         self.model = model
         self.names = joint_names(model)
         self.damped = not _disabled(model, "DAMPER")
+        self.sprung = not _disabled(model, "SPRING")
         self.rubbed = not (_disabled(model, "FRICTIONLOSS") or _disabled(model, "CONSTRAINT"))
 
     def kind(self, number: int) -> str:
         kind = _KINDS[int(self.model.jnt_type[number])]
-        return "continuous" if kind == "revolute" and not self.model.jnt_limited[number] else kind
+        unlimited = (name for name, other in JOINT_KINDS.items() if other.moves_like == kind and not other.has_range)
+        return kind if self.model.jnt_limited[number] else next(unlimited, kind)
 
     def anchor(self, number: int) -> np.ndarray:
         """(3,), body axes; a slide and a free joint have none that matters."""
-        turns = self.kind(number) in ("revolute", "continuous", "spherical")
+        turns = JOINT_KINDS[self.kind(number)].angular_only
         return np.array(self.model.jnt_pos[number]) if turns else np.zeros(3)
 
     def joint(self, number: int, parent: str, child: str, rotation: np.ndarray, position: np.ndarray):
@@ -114,12 +117,12 @@ class _JointReader:
         model, kind = self.model, self.kind(number)
         axis = np.array(model.jnt_axis[number])
         reference = float(model.qpos0[int(model.jnt_qposadr[number])])
-        if kind == "free":
+        joint = JOINT_KINDS[kind]
+        if joint.position is not None:
             rotation, position = np.eye(3), np.zeros(3)
-        elif kind == "prismatic":
-            position = position - rotation @ axis * reference
-        elif kind in ("revolute", "continuous"):
-            rotation = rotation @ _matrix(np.array([np.cos(reference / 2), *(-np.sin(reference / 2) * axis)]))
+        elif joint.nq == 1:  # where it is at zero
+            back, shift, _ = on_host(joint, axis, axis, 0.0, np.array([-reference]))
+            rotation, position = rotation @ back, position + rotation @ shift
         lower, upper = model.jnt_range[number] if self._has_range(number, kind) else (-np.inf, np.inf)
         effort = np.abs(model.jnt_actfrcrange[number]).max() if model.jnt_actfrclimited[number] else np.inf
         return JointDescription(
@@ -133,18 +136,31 @@ class _JointReader:
             armature=self._per_degree(model.dof_armature, number, kind),
             damping=self._per_degree(model.dof_damping, number, kind) if self.damped else 0.0,
             friction=self._per_degree(model.dof_frictionloss, number, kind) if self.rubbed else 0.0,
+            stiffness=self._stiffness(number, kind),
+            rest=self._rest(number, kind),
             lower=float(lower),
             upper=float(upper),
             effort=float(effort),
         )
 
+    def _stiffness(self, number: int, kind: str) -> float:
+        """A free joint's spring pulls along world axes in MuJoCo, along those of the body here: it is left out."""
+        return float(self.model.jnt_stiffness[number]) if self.sprung and kind != "free" else 0.0
+
+    def _rest(self, number: int, kind: str) -> tuple[float, ...] | None:
+        if kind == "free":
+            return None
+        start = int(self.model.jnt_qposadr[number])
+        return tuple(float(x) for x in self.model.qpos_spring[start : start + (4 if kind == "spherical" else 1)])
+
     def _has_range(self, number: int, kind: str) -> bool:
         """A ball's range bounds its angle of rotation, for which `Limits` has no place."""
-        return bool(self.model.jnt_limited[number]) and kind in ("revolute", "prismatic")
+        return bool(self.model.jnt_limited[number]) and JOINT_KINDS[kind].has_range
 
     def _per_degree(self, values: np.ndarray, number: int, kind: str) -> tuple[float, ...]:
         start = int(self.model.jnt_dofadr[number])
-        order = {"free": _FREE_ORDER, "spherical": np.arange(3)}.get(kind, np.arange(1))
+        joint = JOINT_KINDS[kind]
+        order = np.arange(joint.nv) if joint.position is None else _FREE_ORDER
         return tuple(float(x) for x in values[start + order])
 
 
@@ -177,19 +193,18 @@ def left_out(model: Any) -> list[str]:
     note("sensors, which load_mjcf_sensors reads", np.ones(model.nsensor), listed("sensor", model.nsensor))
     note("keyframes, which load_mjcf_keyframes reads", np.ones(model.nkey), listed("key", model.nkey))
     if not _disabled(model, "SPRING"):
-        stiff = (model.jnt_stiffness != 0) | _any_nonzero(model, "jnt_stiffnesspoly", model.njnt)
         free = model.jnt_type == 0
-        note("springs of joints, which load_mjcf_springs reads", stiff & ~free, joints)
-        note("springs of free joints", stiff & free, joints)
+        note("non-linear springs", _any_nonzero(model, "jnt_stiffnesspoly", model.njnt), joints)
+        note("springs of free joints", (model.jnt_stiffness != 0) & free, joints)
     if not _disabled(model, "DAMPER"):
         owners = [joints[int(k)] for k in model.dof_jntid]
         note("non-linear damping", _any_nonzero(model, "dof_dampingpoly", model.nv), owners)
     if not (_disabled(model, "EQUALITY") or _disabled(model, "CONSTRAINT")):
         note("equality constraints, which load_mjcf_constraints reads", model.eq_active0, listed("equality", model.neq))
-    note("gravity compensation of bodies", model.body_gravcomp != 0, bodies)
+    note("gravity compensation of bodies, which load_mjcf_passive reads", model.body_gravcomp != 0, bodies)
     note("mocap bodies, held where the file puts them", model.body_mocapid >= 0, bodies)
     if model.opt.density > 0 or model.opt.viscosity > 0:
-        found.append("forces of the surrounding fluid")
+        found.append("forces of the surrounding fluid, which load_mjcf_passive reads")
     note("deformable bodies (flex)", np.ones(model.nflex))
     note("plugins", np.ones(model.nplugin))
     return found

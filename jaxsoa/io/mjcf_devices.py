@@ -5,6 +5,7 @@ What has no counterpart is never dropped in silence: `unsupported_actuators` and
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -18,6 +19,7 @@ from jaxsoa.model.multibody import Multibody
 from jaxsoa.simulate import sensors as sensing
 from jaxsoa.simulate.actuators import ActuatorDescription
 from jaxsoa.simulate.springs import Springs
+from jaxsoa.simulate.surroundings import Bodies, Fluid, GravityCompensation
 from jaxsoa.spatial.rotation import from_quaternion
 
 _DYNAMICS = {"NONE": "none", "INTEGRATOR": "integrator", "FILTER": "filter", "FILTEREXACT": "filterexact"}
@@ -301,7 +303,7 @@ def springs(robot: Multibody, model: Any) -> Springs:
     theirs, joints = MujocoMap(robot, model), joint_names(model)
     rest = theirs.q_from(np.asarray(model.qpos_spring))
     stiffness = np.zeros(robot.nv)
-    if not hasattr(robot, "stiffness"):
+    if robot.springs is None:
         for k in np.flatnonzero(np.asarray(model.jnt_stiffness) != 0):
             if int(model.jnt_type[k]) != 0:
                 stiffness[robot.v_index(joints[k])] = model.jnt_stiffness[k]
@@ -314,3 +316,50 @@ def springs(robot: Multibody, model: Any) -> Springs:
     arrays = (model.tendon_stiffness, model.tendon_damping, model.tendon_lengthspring)
     parts = (stiffness, rest, lengths, moments, *(np.asarray(x)[chosen] for x in arrays))
     return Springs(*(jnp.asarray(x, robot.dtype) for x in parts))
+
+
+# The surrounding medium ------------------------------------------------------------------------------------------
+
+
+def ellipsoids(model: Any) -> np.ndarray:
+    """(nbody,) which bodies have geoms with a fluid model of their own, which nothing here reads."""
+    alone = np.asarray(getattr(model, "geom_fluid", np.zeros(model.ngeom))).reshape(model.ngeom, -1)
+    found = np.zeros(model.nbody, bool)
+    found[np.asarray(model.geom_bodyid)[(alone[:, :1] != 0).any(axis=1)]] = True
+    return found
+
+
+def _bodies(robot: Multibody, model: Any, numbers: Sequence[int]) -> Bodies:
+    """Inertial frames of bodies that move."""
+    mounts = [_mount(robot, model, require_mujoco().mjtObj.mjOBJ_BODY, int(k)) for k in numbers]
+    rotation = jnp.asarray(np.array([np.asarray(at.rotation) for at in mounts]), robot.dtype)
+    position = jnp.asarray(np.array([np.asarray(at.position) for at in mounts]), robot.dtype)
+    return Bodies(tuple(at.link for at in mounts), rotation, position)
+
+
+def _moving(robot: Multibody, model: Any) -> np.ndarray:
+    """(nbody,) bodies with a mass, on links."""
+    carriers = [sensing.mount(robot, name).link for name in body_names(model)]
+    return (np.array(carriers) >= 0) & (np.asarray(model.body_mass) > 1e-15)
+
+
+def fluid(robot: Multibody, model: Any) -> Fluid | None:
+    """The resistance of the medium, if there is one."""
+    option = model.opt
+    numbers = np.flatnonzero(_moving(robot, model) & ~ellipsoids(model))
+    if not (option.density > 0 or option.viscosity > 0) or not len(numbers):
+        return None
+    principal = np.asarray(model.body_inertia)[numbers]
+    squares = 6 * np.maximum(principal.sum(axis=1, keepdims=True) - 2 * principal, 1e-15)
+    sizes = np.sqrt(squares / np.asarray(model.body_mass)[numbers, None])
+    arrays = (jnp.asarray(np.array(x), robot.dtype) for x in (sizes, option.density, option.viscosity, option.wind))
+    return Fluid(_bodies(robot, model, numbers), *arrays)
+
+
+def gravity_compensation(robot: Multibody, model: Any) -> GravityCompensation | None:
+    """What holds bodies against gravity, if anything does."""
+    numbers = np.flatnonzero(_moving(robot, model) & (np.asarray(model.body_gravcomp) != 0))
+    if not len(numbers):
+        return None
+    masses = (np.asarray(model.body_mass) * np.asarray(model.body_gravcomp))[numbers]
+    return GravityCompensation(_bodies(robot, model, numbers), jnp.asarray(masses, robot.dtype))

@@ -20,6 +20,7 @@ import numpy as np
 
 from jaxsoa.io._xml import read_xml
 from jaxsoa.model.description import JointDescription, LinkDescription, ModelError, RobotDescription, abbreviated
+from jaxsoa.model.joints import JOINT_KINDS
 from jaxsoa.model.validation import ModelWarning, validate_description
 
 MAX_LINKS = 10_000
@@ -33,16 +34,8 @@ MAX_NUMBER = 1e30
 NO_LIMIT = sys.float_info.max
 
 #: URDF joint types and what the description calls them.
-_KINDS = {
-    "revolute": "revolute",
-    "continuous": "continuous",
-    "prismatic": "prismatic",
-    "planar": "planar",
-    "floating": "free",
-    "fixed": "fixed",
-}
-_KINDS_WITH_AXIS = ("revolute", "continuous", "prismatic", "planar")
-_KINDS_WITH_RANGE = ("revolute", "prismatic")
+_KINDS = {joint.urdf: name for name, joint in JOINT_KINDS.items() if joint.urdf is not None}
+_TYPES_WITH_RANGE = tuple(joint.urdf for joint in JOINT_KINDS.values() if joint.urdf is not None and joint.has_range)
 
 #: A plain decimal number. Python's float() would also take "nan", "1_000" and the digits of other scripts.
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
@@ -94,7 +87,7 @@ def _drop_namespace(root: Element, file: str) -> None:
 def _warn_about_missing_ranges(joint_elements: list[Element], file: str) -> None:
     unlimited, zero_range = [], []
     for element in joint_elements:
-        if element.get("type") in _KINDS_WITH_RANGE:
+        if element.get("type") in _TYPES_WITH_RANGE:
             limit = element.find("limit")
             if limit is None:
                 unlimited.append(element.get("name", ""))
@@ -138,14 +131,14 @@ def _joint(element: Element, file: str) -> JointDescription:
     rotation, position = _origin(element, where)
     parent = _required_attribute(_required_child(element, "parent", where), "link", where)
     child = _required_attribute(_required_child(element, "child", where), "link", where)
-    if kind == "fixed":
+    if JOINT_KINDS[kind].nv == 0:
         # Exporters leave axes, limits, dynamics and mimics on joints they froze: none of it has a meaning there.
         return JointDescription(name, kind, parent, child, rotation, position)
 
     axis, axis2 = _axes(element, kind, where)
     dynamics, limit = _child(element, "dynamics", where), _child(element, "limit", where)
     lower, upper = -math.inf, math.inf
-    if limit is not None and kind in _KINDS_WITH_RANGE:
+    if limit is not None and JOINT_KINDS[kind].has_range:
         lower = _limit_number(limit, "lower", 0.0, where)
         upper = _limit_number(limit, "upper", 0.0, where)
     return JointDescription(
@@ -170,12 +163,12 @@ def _joint(element: Element, file: str) -> JointDescription:
 def _axes(element: Element, kind: str, where: str) -> tuple[np.ndarray, np.ndarray]:
     """The unit axis, and for a planar joint the in-plane x direction."""
     x, y = np.array([1.0, 0.0, 0.0]), np.array([0.0, 1.0, 0.0])
-    if kind not in _KINDS_WITH_AXIS:
+    if not JOINT_KINDS[kind].reads_axis:
         return x, y
     axis_element = _child(element, "axis", where)
     axis = x if axis_element is None else _vector(axis_element, "xyz", x, where)
     length = np.linalg.norm(axis)
-    if kind != "planar" or not 0.0 < length < math.inf:
+    if not JOINT_KINDS[kind].reads_axis2 or not 0.0 < length < math.inf:
         return axis, y  # validation normalizes the axis, or refuses it
     normal = axis / length
     return normal, planar_x(normal)

@@ -25,16 +25,10 @@ from jaxsoa.io._names import unique
 from jaxsoa.io.urdf import NO_LIMIT, planar_x
 from jaxsoa.model.assemble import FRICTION_VELOCITY
 from jaxsoa.model.description import ModelError, abbreviated
+from jaxsoa.model.joints import JOINT_KINDS
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.model.validation import POLICIES, ModelWarning
 
-_TYPES = {
-    "revolute": "revolute",
-    "continuous": "continuous",
-    "prismatic": "prismatic",
-    "planar": "planar",
-    "free": "floating",
-}
 #: Characters that XML 1.0 cannot hold, and those that make a name invisible to other tools.
 _BAD_NAME = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]|^\\s*$")
 
@@ -43,7 +37,7 @@ def save_urdf(robot: Multibody, path: str | os.PathLike[str], *, validate: str =
     """Write a robot as a URDF file that `load_urdf` reads back to the same dynamics.
 
     Links, joints, inertias, damping, friction, limits, mimics and frames are written; frames as massless links on fixed
-    joints. URDF has no place for gravity, armature and the velocity scale of friction: where the robot's differ from
+    joints. URDF has no place for gravity, armature, springs and the velocity scale of friction: where they differ from
     what a loaded file gets, `validate` says what happens: "warn" (a `ModelWarning`), "strict" (a `ModelError`), "off".
     Spherical and helical joints, and a free joint whose damping differs between directions, are a `ModelError`.
 
@@ -76,11 +70,15 @@ def _report_what_is_lost(robot: Multibody, validate: str) -> None:
     owners = [robot.joint_names[robot.topology.dof_link[k]] for k in np.flatnonzero(robot.armature)]
     if owners:
         lost.append(f"armature of joints {abbreviated(list(dict.fromkeys(owners)))}")
+    if np.any(robot.stiffness):
+        sprung = [robot.joint_names[robot.topology.dof_link[k]] for k in np.flatnonzero(robot.stiffness)]
+        lost.append(f"springs of joints {abbreviated(list(dict.fromkeys(sprung)))}")
     if np.any(robot.friction) and not np.isclose(robot.friction_velocity, FRICTION_VELOCITY):
         lost.append(f"friction velocity {float(robot.friction_velocity)}")
     for name, kind, dofs in zip(robot.joint_names, robot.topology.kinds, robot.topology.v_slices, strict=True):
         lower, upper, *others = (np.asarray(x)[dofs] for x in jax.tree.leaves(robot.limits))
-        if kind == "free" and (np.isfinite([lower, upper]).any() or not all(_uniform(x) for x in others)):
+        floats = JOINT_KINDS[kind].position is not None
+        if floats and (np.isfinite([lower, upper]).any() or not all(_uniform(x) for x in others)):
             lost.append(f"limits of joint {name}")
     if lost and validate != "off":
         message = f"URDF has no place for the following of robot {robot.name!r}: {'; '.join(lost)}."
@@ -156,9 +154,9 @@ class _Exporter:
             element = SubElement(root, "link", name=child)
             if last:
                 self._inertial(element, link)
-            joint = SubElement(root, "joint", name=single.name, type=_TYPES[single.kind])
+            joint = SubElement(root, "joint", name=single.name, type=JOINT_KINDS[single.kind].urdf or "")
             self._placement(joint, parent, child, rotation, position)
-            if single.kind != "free":
+            if JOINT_KINDS[single.kind].reads_axis:
                 SubElement(joint, "axis", xyz=_words(single.axis))
             self._limit(joint, single)
             self._dynamics(joint, single)
@@ -171,20 +169,16 @@ class _Exporter:
         robot = self.robot
         name, kind, dofs = robot.joint_names[link], robot.topology.kinds[link], robot.topology.v_slices[link]
         axis, axis2 = _unit(robot.axis[link]), _unit(robot.axis2[link])
-        x = _unit(axis2 - axis * (axis @ axis2)) if kind == "planar" else axis2
-        if kind in ("universal", "cylindrical") or (kind == "planar" and not self._plain_planar(axis, x, dofs)):
-            parts = {
-                "universal": (("continuous", axis), ("continuous", axis2)),
-                "cylindrical": (("continuous", axis), ("prismatic", axis)),
-                "planar": (("prismatic", x), ("prismatic", np.cross(axis, x)), ("continuous", axis)),
-            }[kind]
+        joint = JOINT_KINDS[kind]
+        parts = joint.parts(axis, axis2)
+        if parts and not (joint.urdf is not None and self._plain(axis, parts[0][1], dofs)):
             names = [unique(f"{name}_{k}", self.joints) for k in range(1, len(parts))] + [name]
             singles = []
             for k, (part_name, (part_kind, part_axis)) in enumerate(zip(names, parts, strict=True)):
                 dof = dofs.start + k
                 singles.append(_Single(part_name, self._with_range(part_kind, dof), part_axis, slice(dof, dof + 1)))
             return singles
-        if kind not in _TYPES:
+        if joint.urdf is None:
             raise ModelError(f"Joint {name!r} of robot {robot.name!r} is {kind}, which URDF cannot say.")
         single = _Single(name, self._with_range(kind, dofs.start), axis, dofs)
         if not (_uniform(robot.damping[dofs]) and _uniform(robot.friction[dofs])):
@@ -194,7 +188,7 @@ class _Exporter:
             )
         return [single]
 
-    def _plain_planar(self, axis: np.ndarray, x: np.ndarray, dofs: slice) -> bool:
+    def _plain(self, axis: np.ndarray, x: np.ndarray, dofs: slice) -> bool:
         """Whether `read_urdf` gives a planar joint of this normal back as it is."""
         robot, limits = self.robot, self.robot.limits
         alike = all(
@@ -205,17 +199,16 @@ class _Exporter:
 
     def _with_range(self, kind: str, dof: int) -> str:
         """A hinge without a range is what URDF calls continuous, and one with a range revolute."""
-        if kind not in ("revolute", "continuous"):
-            return kind
-        limits = self.robot.limits
-        limited = np.isfinite(limits.lower[dof]) or np.isfinite(limits.upper[dof])
-        return "revolute" if limited else "continuous"
+        limits, joint = self.robot.limits, JOINT_KINDS[kind]
+        limited = bool(np.isfinite(limits.lower[dof]) or np.isfinite(limits.upper[dof]))
+        alike = (k for k, other in JOINT_KINDS.items() if other.motion == joint.motion and other.has_range == limited)
+        return next(alike, kind)
 
     def _limit(self, joint: Element, single: _Single) -> None:
         limits, dof = self.robot.limits, single.dofs.start
         effort, velocity = limits.effort[dof], limits.velocity[dof]
         words = {}
-        if single.kind in ("revolute", "prismatic"):
+        if JOINT_KINDS[single.kind].has_range:
             words = {"lower": _word(_bounded(limits.lower[dof])), "upper": _word(_bounded(limits.upper[dof]))}
         if words or np.isfinite(effort) or np.isfinite(velocity):
             # Most readers insist on both, and on finite numbers.

@@ -24,6 +24,7 @@ from jax.custom_batching import custom_vmap
 from jaxtyping import Array, Float, Shaped
 
 from jaxsoa.batching import batch_first, batches_last, chunk_bytes, chunk_of, in_chunks, staged, stored
+from jaxsoa.dynamics.springs import tangent_stiffness
 from jaxsoa.kernels import by_jax, door, ruled
 from jaxsoa.linearized import spatial_components as sc
 from jaxsoa.linearized.rates import axis_support, dof_links
@@ -185,4 +186,7 @@ def linearize_inverse_dynamics(
      [ 4.807  4.877]]
     """
     q, v, a, f_ext = robot.check_q(q), robot.check_v(v), robot.check_v(a, "a"), robot.check_f_ext(f_ext)
-    return _linearize(robot, q, v, a, f_ext)
+    if robot.springs is None:
+        return _linearize(robot, q, v, a, f_ext)
+    wrt_q, wrt_v, wrt_a = _linearize(robot.with_springs(None), q, v, a, f_ext)
+    return LinearizedInverseDynamics(wrt_q + tangent_stiffness(robot, q), wrt_v, wrt_a)

@@ -21,10 +21,11 @@ from jaxtyping import Array, Float, Shaped
 from jaxsoa.dynamics.articulated import on_first, on_last, riccati_step, updated
 from jaxsoa.dynamics.inverse import dissipation
 from jaxsoa.dynamics.newton_euler import link_sums
+from jaxsoa.dynamics.springs import unsprung_along
 from jaxsoa.linearized import spatial_components as sc
 from jaxsoa.linearized.composite import force_ring, gyroscopic_ring
 from jaxsoa.linearized.inverse import dissipation_rate
-from jaxsoa.linearized.rates import AxisRates, axis_rates, turns_own_axes
+from jaxsoa.linearized.rates import AxisRates, axis_rates
 from jaxsoa.linearized.spatial_components import Spatial, Vector
 from jaxsoa.linearized.state import (
     Moving,
@@ -57,9 +58,9 @@ def _on(where, robot: Multibody, tree):
 def _displacements(robot: Multibody, moves: Spatial) -> Spatial:
     """H* dq where the degrees inboard feel it: where a joint's degrees have no order, all on the first of them."""
     topology = robot.topology
-    if not any(turns_own_axes(joint) for joint in topology.joints):
+    if not any(joint.rates_in_child_axes for joint in topology.joints):
         return moves
-    whole = np.repeat([turns_own_axes(j) for j in topology.joints], [j.nv for j in topology.joints])
+    whole = np.repeat([j.rates_in_child_axes for j in topology.joints], [j.nv for j in topology.joints])
     totals = _on(on_first, robot, link_sums(robot, moves))
     return jax.tree.map(lambda x, total: jnp.where(jnp.asarray(whole), total, x), moves, totals)
 
@@ -113,6 +114,9 @@ def inverse_dynamics_perturbation(
     """
     q, f_ext = robot.check_q(q), robot.check_f_ext(f_ext)
     v, a, dq, dv, da = _vectors(robot, v=v, a=a, dq=dq, dv=dv, da=da)
+    if robot.springs is not None:
+        bare, _, d_pull = unsprung_along(robot, q, dq)
+        return inverse_dynamics_perturbation(bare, q, v, a, dq, dv, da, f_ext) - d_pull
     moving = moving_state(robot, q, v)
     source = sc.add(link_sums(robot, sc.scale(a, moving.axis)), moving.bias)
     alpha = spread(robot, moving.offset, source, base_motion(robot, source))
@@ -168,6 +172,9 @@ def forward_dynamics_perturbation(
     """
     q, f_ext = robot.check_q(q), robot.check_f_ext(f_ext)
     v, tau, dq, dv, dtau = _vectors(robot, v=v, tau=tau, dq=dq, dv=dv, dtau=dtau)
+    if robot.springs is not None:
+        bare, pull, d_pull = unsprung_along(robot, q, dq)
+        return forward_dynamics_perturbation(bare, q, v, tau + pull, dq, dv, dtau + d_pull, f_ext)
     plan = robot.topology.dof_plan
     moving = moving_state(robot, q, v)
     bias_force = moving.body.gyroscopic(moving.velocity[0])

@@ -27,14 +27,8 @@ from jaxtyping import Array
 from jaxsoa.indexing import take_rows
 from jaxsoa.linearized import spatial_components as sc
 from jaxsoa.linearized.spatial_components import Spatial
-from jaxsoa.model.joints import Joint
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.model.topology import Topology
-
-
-def turns_own_axes(joint: Joint) -> bool:
-    """Whether the rates of a joint are in the axes of its child (spherical, free)."""
-    return joint.nq != joint.nv
 
 
 @cache
@@ -42,7 +36,7 @@ def axis_support(topology: Topology) -> np.ndarray:
     """(nv, nv) bool: [i, j] is true where moving degree j turns or shifts the axis of degree i (or j is i)."""
     support = topology.dof_support.copy()
     for joint, dofs in zip(topology.joints, topology.v_slices, strict=True):
-        if not turns_own_axes(joint):
+        if not joint.rates_in_child_axes:
             support[dofs, dofs] = np.tril(support[dofs, dofs])
     return support
 
@@ -62,7 +56,7 @@ def joint_sums(robot: Multibody, x: Spatial, *, outboard: bool) -> Spatial:
         parts = []
         for group in robot.topology.groups:
             xs = take_rows(component, group.v_index)
-            if turns_own_axes(group.joint):
+            if group.joint.rates_in_child_axes:
                 parts.append(jnp.broadcast_to(jnp.sum(xs, axis=1, keepdims=True), xs.shape))
             elif group.joint.nv == 1:
                 parts.append(jnp.zeros_like(xs) if outboard else xs)
@@ -92,7 +86,7 @@ def axis_rates(
     if links is None:
         rate = spin = sc.cross_motion(U, axis)
     else:
-        whole = np.repeat([turns_own_axes(j) for j in robot.topology.joints], [j.nv for j in robot.topology.joints])
+        whole = np.repeat([j.rates_in_child_axes for j in robot.topology.joints], [j.nv for j in robot.topology.joints])
         keep = jnp.asarray(whole).reshape(-1, *(1,) * (v.ndim - 1))
         link_velocity = U
         U = sc.subtract(U, joint_sums(robot, sc.scale(v, axis), outboard=True))

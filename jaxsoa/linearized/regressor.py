@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Shaped
 
 from jaxsoa.dynamics.inverse import base_acceleration
-from jaxsoa.dynamics.kinematics import accelerations, joint_rates, moving_kinematics
+from jaxsoa.dynamics.kinematics import Kinematics, accelerations, joint_rates, moving_kinematics
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.spatial import ops
 
@@ -22,7 +22,7 @@ PARAMETERS = ("m", "mcx", "mcy", "mcz", "Ixx", "Iyy", "Izz", "Ixy", "Ixz", "Iyz"
 _ENTRY = ((0, 3, 4), (3, 1, 5), (4, 5, 2))  # where I[i, j] stands among the last six
 
 
-def _inertia_columns(w: Array) -> Float[Array, "3 6"]:
+def inertia_columns(w: Array) -> Float[Array, "3 6"]:
     """The matrix that maps (Ixx, Iyy, Izz, Ixy, Ixz, Iyz) to I w."""
     x, y, z = w
     o = jnp.zeros_like(x)
@@ -34,7 +34,7 @@ def link_regressor(w: Array, alpha: Array) -> Float[Array, "6 10"]:
     w_dot, v_dot = ops.skew(alpha[:3]), alpha[3:]
     turn = ops.skew(w)
     zero = jnp.zeros((3, 1), v_dot.dtype)
-    rotation = _inertia_columns(alpha[:3]) + ops.matmul(turn, _inertia_columns(w))
+    rotation = inertia_columns(alpha[:3]) + ops.matmul(turn, inertia_columns(w))
     moment = jnp.concatenate([zero, -ops.skew(v_dot), rotation], axis=1)
     force = jnp.concatenate([v_dot[:, None], w_dot + ops.matmul(turn, turn), jnp.zeros_like(rotation)], axis=1)
     return jnp.concatenate([moment, force])
@@ -43,7 +43,7 @@ def link_regressor(w: Array, alpha: Array) -> Float[Array, "6 10"]:
 def regressor(
     robot: Multibody, q: Shaped[Array, " nq"], v: Shaped[Array, " nv"], a: Shaped[Array, " nv"]
 ) -> Float[Array, "nv ten_n"]:
-    """Y with Y @ inertial_parameters(robot) = inverse_dynamics(robot, q, v, a) less armature, damping and friction.
+    """Y with Y @ inertial_parameters(robot) = inverse_dynamics(robot, q, v, a) of bodies: no armature, no springs.
 
     Columns link by link, each in the order of `PARAMETERS`. Y is the derivative of the torques by them.
 
@@ -54,16 +54,23 @@ def regressor(
     [ 3.422 -1.013] [ 3.422 -1.013]
     """
     q, v, a = robot.check_q(q), robot.check_v(v), robot.check_v(a, "a")
-    topology = robot.topology
     kin, vel = moving_kinematics(robot, q, v)
     source = joint_rates(robot, kin.axes, a) + vel.bias
     alpha = accelerations(robot, kin.offset, source, base_acceleration(robot, source))
 
-    def in_link_axes(R, x):
-        return jnp.concatenate([ops.matvec_t(R, x[:3]), ops.matvec_t(R, x[3:])])
-
     turned = jax.vmap(in_link_axes)(kin.rotation, alpha)
     W = jax.vmap(link_regressor)(jax.vmap(ops.matvec_t)(kin.rotation, vel.angular), turned)
+    return carried_inboard(robot, kin, W)
+
+
+def in_link_axes(R: Array, x: Array) -> Float[Array, "6"]:
+    """R* on both halves of a spatial vector."""
+    return jnp.concatenate([ops.matvec_t(R, x[:3]), ops.matvec_t(R, x[3:])])
+
+
+def carried_inboard(robot: Multibody, kin: Kinematics, W: Float[Array, "n 6 10"]) -> Float[Array, "nv ten_n"]:
+    """H phi W: what forces on the links (link axes, per parameter) ask of the joints."""
+    topology = robot.topology
 
     def axis_at_link(R, p, axis, origin):  # H(i) phi(i, k), in the axes of link k
         return in_link_axes(R, jnp.concatenate([axis[:3], axis[3:] + ops.cross(axis[:3], p - origin)]))

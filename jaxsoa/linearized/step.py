@@ -22,6 +22,7 @@ from jaxsoa.dynamics.forward import forward_dynamics
 from jaxsoa.linearized.forward import linearization, linearize_forward_dynamics
 from jaxsoa.model.joints import Joint
 from jaxsoa.model.multibody import Multibody
+from jaxsoa.protocols import check_takes
 
 Step = Callable[..., tuple[Array, Array]]
 
@@ -136,6 +137,26 @@ def _moved_coordinates(joint: Joint, q, v, dt) -> tuple[Array, Array]:
     return jax.vmap(of_one)(q, v)
 
 
+def check_step(step: Any) -> None:
+    check_takes(step, "step", "(robot, q, v, tau, dt) -> (q, v)")
+
+
+def constrained_step(step: Step, loops: Any, prescribed: Any) -> Step:
+    """The step of `soa.step` with loops and prescribed joints, by the integrator that `step` is."""
+    from jaxsoa.simulate import integrators  # which builds on this module's neighbours
+
+    names = {semi_implicit_euler: "semi_implicit_euler", runge_kutta_4: "rk4"}
+    integrator = names.get(step, getattr(step, "integrator", None))
+    if integrator is None:
+        raise ValueError("Loops and prescribed joints need an integrator, not a step of its own.")
+
+    def advance(robot: Multibody, q, v, tau, dt):
+        options = {"integrator": integrator, "loops": loops, "prescribed": prescribed}
+        return integrators.step(robot, q, v, tau, dt, **options)
+
+    return advance
+
+
 def linearize_step(
     robot: Multibody,
     q: Shaped[Array, " nq"],
@@ -145,10 +166,14 @@ def linearize_step(
     *,
     step: Step = semi_implicit_euler,
     contact: Any = None,
+    loops: Any = (),
+    prescribed: Any = None,
 ) -> LinearizedStep:
     """A (2 nv, 2 nv) and B (2 nv, nv) of one integrator step, in tangent coordinates (dq, dv) before and after.
 
-    With `contact` (a `contact.Scene`) it is the step that enforces those contacts, and `step` is not looked at.
+    With `contact` (a `contact.Scene`) it is the step that enforces those contacts, and `step` is not looked at. With
+    `loops` and `prescribed` (a mask, or a pair of mask and accelerations) it is that of `soa.step`, which ends on the
+    loops: A then takes a state to the nearest closed one, so its rank is that of the mechanism.
 
     Units: of the state, per unit of the state and per N m.
 
@@ -159,6 +184,9 @@ def linearize_step(
     q, v, tau, dt = robot.check_q(q), robot.check_v(v), robot.check_v(tau, "tau"), robot.check_number(dt)
     if contact is not None:
         step = contact.advance
+    check_step(step)
+    if loops or prescribed is not None:
+        step = constrained_step(step, loops, prescribed)
     if step is semi_implicit_euler:
         return _euler_matrices(robot, q, v, tau, dt)
     takes_dynamics = "dynamics" in inspect.signature(step).parameters

@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxsoa.model.description import JointDescription, LinkDescription, ModelError, RobotDescription
 from jaxsoa.model.joints import JOINT_KINDS
-from jaxsoa.model.multibody import Limits, Multibody
+from jaxsoa.model.multibody import Limits, Multibody, RestSprings
 from jaxsoa.model.topology import Topology
 from jaxsoa.model.validation import validate_description
 
@@ -58,7 +58,7 @@ def assemble(
             (bodies[carrier] if carrier >= 0 else on_base).append((R, p, links[link]))
             for joint in reversed(joints_from.get(link, [])):
                 joint_R, joint_p = R @ np.asarray(joint.rotation), R @ np.asarray(joint.position) + p
-                if joint.kind == "fixed":
+                if JOINT_KINDS[joint.kind].nv == 0:  # fixed
                     welded.append((joint.child, joint_R, joint_p))
                 else:
                     heapq.heappush(ready, (file_order[joint.name], carrier, joint_R, joint_p))
@@ -113,6 +113,9 @@ def assemble(
     def array(x) -> jnp.ndarray:
         return jnp.asarray(np.asarray(x, float))
 
+    stiffness = per_dof("stiffness")
+    rest = np.concatenate([_rest(joint, description.source) for joint in moving])
+
     gravity = np.asarray(gravity, float)
     if gravity.shape != (3,) or not np.isfinite(gravity).all():
         raise ModelError(f"Gravity must be three finite numbers, got {gravity!r}.")
@@ -139,7 +142,22 @@ def assemble(
         base_mass=array(base_mass),
         base_com=array(base_com),
         base_inertia=array(base_inertia),
+        springs=RestSprings(array(stiffness), array(rest)) if stiffness.any() else None,
     )
+
+
+def _rest(joint: JointDescription, source: str) -> np.ndarray:
+    """Where a joint's springs do not pull (nq,): neutral unless it says so."""
+    neutral = np.array(JOINT_KINDS[joint.kind].neutral())
+    if joint.rest is None:
+        return neutral
+    rest = np.atleast_1d(np.asarray(joint.rest, float))
+    if rest.shape != neutral.shape or not np.isfinite(rest).all():
+        raise ModelError(
+            f"{source}: the rest position of joint {joint.name!r} ({joint.kind}) must be {len(neutral)} finite "
+            f"numbers, got {joint.rest!r}."
+        )
+    return rest
 
 
 def _with_floating_base(description: RobotDescription) -> RobotDescription:
@@ -151,7 +169,7 @@ def _with_floating_base(description: RobotDescription) -> RobotDescription:
     free = JointDescription("floating_base", "free", world, roots[0])
     # Files made for a fixed base often hold a fixed joint of this name; it is merged, so it can give the name up.
     joints = [
-        dataclasses.replace(j, name="floating_base_fixed") if (j.name, j.kind) == (free.name, "fixed") else j
+        dataclasses.replace(j, name="floating_base_fixed") if j.name == free.name and JOINT_KINDS[j.kind].nv == 0 else j
         for j in description.joints
     ]
     return dataclasses.replace(

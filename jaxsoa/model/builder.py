@@ -15,6 +15,7 @@ from jaxsoa.model.description import (
     RobotDescription,
 )
 from jaxsoa.model.multibody import Multibody
+from jaxsoa.model.rods import Section, rod_pieces
 
 
 class Builder:
@@ -54,7 +55,8 @@ class Builder:
         """Add a link on a joint of the given kind.
 
         `rotation` and `position` place the joint in the parent's frame; `inertia` (3, 3) is about `com`, link axes;
-        further keywords are per degree of freedom: armature, damping, friction, lower, upper, effort, velocity.
+        further keywords are per degree of freedom: armature, damping, friction, stiffness (of a
+        spring, whose `rest` is one number per coordinate), lower, upper, effort, velocity.
         """
         inertia = np.zeros((3, 3)) if inertia is None else np.asarray(inertia, float)
         self._links.append(LinkDescription(name, float(mass), np.asarray(com, float), inertia))
@@ -74,6 +76,51 @@ class Builder:
             )
         )
         return self
+
+    def rod(
+        self,
+        name: str,
+        *,
+        length: float,
+        segments: int,
+        section: Section,
+        E: float,
+        G: float,
+        density: float,
+        damping: float = 0.0,
+        axial: bool = False,
+        parent: str | None = None,
+        rotation=None,
+        position=(0.0, 0.0, 0.0),
+        tip: str | None = None,
+    ) -> Builder:
+        """Add an elastic rod along x of its root's frame, which `rotation` and `position` place in the parent's.
+
+        Links are `name1`, ...; `name_root` is welded to the parent; the frame at the end is `name_tip` unless `tip`
+        names it. The rest as in `models.rod`; a rod may carry further links and be carried by any.
+        """
+        pieces = rod_pieces(length, segments, section, E, G, density, damping)
+        inner, *links = zip(pieces.mass, pieces.com, pieces.inertia, strict=True)
+
+        def body(piece) -> dict:
+            return {"mass": piece[0], "com": (piece[1], 0.0, 0.0), "inertia": np.diag(piece[2])}
+
+        parent, place = self.root if parent is None else parent, (0.0, 0.0, 0.0)
+        self.link(f"{name}_root", joint="fixed", parent=parent, rotation=rotation, position=position, **body(inner))
+        parent = f"{name}_root"
+        for k, (link, x) in enumerate(zip(links, pieces.position, strict=True), start=1):
+            place = (x, 0.0, 0.0)
+            if axial:
+                pull = pieces.stretching
+                self.link(
+                    f"{name}_slide{k}", joint="prismatic", parent=parent, position=place, axis=(1, 0, 0),
+                    stiffness=pull, damping=damping * pull,
+                )  # fmt: skip
+                parent, place = f"{name}_slide{k}", (0.0, 0.0, 0.0)
+            springs = {"stiffness": tuple(pieces.stiffness), "damping": tuple(damping * pieces.stiffness)}
+            self.link(f"{name}{k}", joint="spherical", parent=parent, position=place, **springs, **body(link))
+            parent = f"{name}{k}"
+        return self.frame(tip or f"{name}_tip", link=parent, position=(length / segments / 2, 0.0, 0.0))
 
     def frame(self, name: str, *, link: str | None = None, rotation=None, position=(0.0, 0.0, 0.0)) -> Builder:
         """Add a named frame fixed to a link (to the root when none is named)."""

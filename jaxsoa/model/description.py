@@ -33,7 +33,8 @@ class JointDescription:
     `rotation` (3, 3) and `position` (3,) place the joint frame (which is the child link's frame at the neutral
     configuration) in the parent link's frame. `axis` is a unit vector in the joint frame; `axis2` is the second axis
     of a universal joint, or the in-plane x direction of a planar one. `pitch` is metres per radian of a helical joint.
-    The per-degree values (`armature`, `damping`, `friction`, limits) are scalars, or sequences of the joint's nv.
+    The per-degree values (`armature`, `damping`, `friction`, `stiffness`, limits) are scalars, or sequences of the
+    joint's nv; `rest`, where a spring does not pull, is one of its nq (None: neutral).
     A `mimic` is (joint, multiplier, offset): q = multiplier * q[joint] + offset.
     """
 
@@ -49,6 +50,8 @@ class JointDescription:
     armature: float | Sequence[float] = 0.0
     damping: float | Sequence[float] = 0.0
     friction: float | Sequence[float] = 0.0
+    stiffness: float | Sequence[float] = 0.0
+    rest: float | Sequence[float] | None = None
     lower: float | Sequence[float] = -np.inf
     upper: float | Sequence[float] = np.inf
     effort: float | Sequence[float] = np.inf

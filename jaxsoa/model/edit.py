@@ -19,7 +19,7 @@ from jaxtyping import Array, Shaped
 
 from jaxsoa.model.description import ModelError, abbreviated
 from jaxsoa.model.joints import JointGeometry
-from jaxsoa.model.multibody import Multibody
+from jaxsoa.model.multibody import Multibody, RestSprings
 from jaxsoa.model.topology import Topology
 
 _FIELDS = tuple(field.name for field in dataclasses.fields(Multibody))
@@ -30,8 +30,7 @@ def _present(*names: str) -> tuple[str, ...]:
 
 
 PER_LINK = _present("joint_rotation", "joint_position", "axis", "axis2", "pitch", "mass", "com", "inertia")
-PER_DOF = _present("armature", "damping", "friction", "limits", "stiffness")
-PER_COORDINATE = _present("rest")
+PER_DOF = _present("armature", "damping", "friction", "limits")
 PER_FRAME = _present("frame_rotation", "frame_position")
 
 Pose = tuple[Array, Array]
@@ -322,8 +321,8 @@ def _selected(
         leaves[field] = leaves[field][links]
     for field in PER_DOF:
         leaves[field] = jax.tree.map(lambda x: x[dofs], leaves[field])
-    for field in PER_COORDINATE:
-        leaves[field] = leaves[field][coordinates if leaves[field].shape == (robot.nq,) else dofs]
+    if robot.springs is not None:
+        leaves["springs"] = RestSprings(robot.springs.stiffness[dofs], robot.springs.rest[coordinates])
     bodies = [_joined(members[new]) for new in range(len(kept))]
     base = _joined(members[-1])
     leaves |= {
@@ -420,7 +419,14 @@ def _attached(trunk: Multibody, branch: Multibody, attachment: str | tuple) -> M
     added = _leaves(branch) | dict(zip(("joint_rotation", "joint_position"), joints, strict=True))
     added |= dict(zip(("frame_rotation", "frame_position"), frames, strict=True))
     leaves = _leaves(trunk)
-    for field in (*PER_LINK, *PER_DOF, *PER_COORDINATE, *PER_FRAME):
+    if trunk.springs is not None or branch.springs is not None:
+        for part in (leaves, added):
+            of = trunk if part is leaves else branch
+            part["springs"] = RestSprings(of.stiffness, of.rest)
+        leaves["springs"] = jax.tree.map(
+            lambda x, y: _concatenate([jnp.asarray(x), jnp.asarray(y, x.dtype)]), leaves["springs"], added["springs"]
+        )
+    for field in (*PER_LINK, *PER_DOF, *PER_FRAME):
         joined = jax.tree.map(lambda x, y: _concatenate([x, y.astype(x.dtype)]), leaves[field], added[field])
         leaves[field] = joined
     return _finished(topology, leaves | _with_body(leaves, link, bodies))

@@ -29,6 +29,7 @@ def _part(robot: Multibody, topology: Topology, first_link: int, first_dof: int)
     rows |= {name: links for name in ("joint_rotation", "joint_position", "axis", "axis2", "pitch")}
     rows |= {name: links for name in ("mass", "com", "inertia")}
     leaves = {field.name: getattr(robot, field.name) for field in dataclasses.fields(robot)}
+    leaves["springs"] = None  # they are torques by the time that a robot is taken apart
     for name, where in rows.items():
         leaves[name] = jax.tree.map(lambda x, where=where: x[where], leaves[name])
     return Multibody(**{**leaves, "topology": topology})

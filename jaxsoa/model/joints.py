@@ -1,4 +1,4 @@
-"""The joint kinds. Each is a class with the same few methods; algorithms never ask which kind they have.
+"""The joint kinds. Each is a class with the same few methods; nothing else in the package knows a kind by its name.
 
 A joint moves its child link's frame relative to the *joint frame*, which is fixed in the parent link. Per kind:
 
@@ -13,6 +13,9 @@ Spatial vectors are angular first. `geometry` holds the joint's differentiable p
 axis `axis2` (universal: second axis, fixed in the child; planar: the in-plane x direction) and a helical `pitch`.
 `pose`, `axes` and `drift` work on either form of three-vectors (see `spatial.ops`), so one definition serves a single
 robot and a large batch; `transform`, `subspace` and `bias` are the same as plain arrays.
+
+What others must know of a kind (whether it reads an axis, has a range, floats, what URDF calls it) are attributes of
+its class, with the answer of most kinds in `Joint`.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
 from jaxsoa.spatial import ops, rotation
@@ -40,6 +44,15 @@ class Joint:
     nv: int
     has_bias: bool = False  # whether `drift` can differ from zero
     angular_only: bool = False  # whether no axis has a linear part
+    reads_axis: bool = True  # whether `pose` or `axes` read geometry.axis
+    reads_axis2: bool = False  # whether they read geometry.axis2, which must not be parallel to the axis
+    has_range: bool = False  # whether files give it a lower and an upper limit
+    rates_in_child_axes: bool = False  # whether every degree turns the axes of all, as of rates in the child's axes
+    quaternion: slice | None = None  # entries of q that are a unit quaternion, in child axes
+    position: slice | None = None  # entries of q that are the child's position in the joint frame: it floats
+    urdf: str | None = None  # its type in a URDF file
+    mujoco: int | None = None  # its mjtJoint
+    moves_like: str | None = None  # another kind whose pose, axes and drift are the same: both are evaluated at once
     # The letters of the coordinates, for people: what each entry of v is.
     coordinates: tuple[str, ...]
 
@@ -66,6 +79,15 @@ class Joint:
         angular, linear = self.drift(geometry, q, v)
         return _spatial(angular, linear, q.dtype)
 
+    @property
+    def motion(self) -> str:
+        """The kind that says how it moves: its own, or the one it moves like."""
+        return self.moves_like or self.name
+
+    def parts(self, axis: np.ndarray, axis2: np.ndarray) -> tuple[tuple[str, np.ndarray], ...]:
+        """The chain of joints of one degree, (kind, axis), that moves as this one does; () where there is none."""
+        return ()
+
     def neutral(self) -> tuple[float, ...]:
         return (0.0,) * self.nq
 
@@ -87,8 +109,26 @@ def _spatial(w, v, dtype) -> Array:
     return jnp.concatenate([zero if w is None else w, zero if v is None else v])
 
 
+def on_host(
+    joint: Joint, axis: np.ndarray, axis2: np.ndarray, pitch: float, q: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """`transform` (3, 3), (3,) and `subspace` (nv, 6) in NumPy's doubles, whatever JAX computes in."""
+
+    def components(x) -> tuple[np.ndarray, ...]:
+        return tuple(np.full(1, float(entry)) for entry in x)
+
+    def vector(x) -> np.ndarray:
+        return np.zeros(3) if x is None else np.array([float(np.ravel(entry)[0]) for entry in x])
+
+    geometry, coordinates = JointGeometry(components(axis), components(axis2), float(pitch)), components(q)
+    R, p = joint.pose(geometry, coordinates)
+    rows = [np.concatenate([vector(w), vector(v)]) for w, v in joint.axes(geometry, coordinates)]
+    return np.eye(3) if R is None else np.array([vector(row) for row in R]), vector(p), np.array(rows).reshape(-1, 6)
+
+
 class Revolute(Joint):
     name, nq, nv, angular_only, coordinates = "revolute", 1, 1, True, ("angle",)
+    has_range, urdf, mujoco = True, "revolute", 3
 
     def pose(self, geometry, q):
         return rotation.from_axis_angle(geometry.axis, q[0]), None
@@ -98,11 +138,14 @@ class Revolute(Joint):
 
 
 class Continuous(Revolute):
-    name = "continuous"
+    """A revolute joint without a range."""
+
+    name, has_range, urdf, mujoco, moves_like = "continuous", False, "continuous", None, "revolute"
 
 
 class Prismatic(Joint):
     name, nq, nv, coordinates = "prismatic", 1, 1, ("displacement",)
+    has_range, urdf, mujoco = True, "prismatic", 2
 
     def pose(self, geometry, q):
         return None, ops.scale(q[0], geometry.axis)
@@ -133,11 +176,15 @@ class Cylindrical(Joint):
     def axes(self, geometry, q):
         return (geometry.axis, None), (None, geometry.axis)
 
+    def parts(self, axis, axis2):
+        return ("continuous", axis), ("prismatic", axis)
+
 
 class Universal(Joint):
     """Two crossing axes: the first fixed in the joint frame, the second in the child."""
 
     name, nq, nv, has_bias, angular_only, coordinates = "universal", 2, 2, True, True, ("angle 1", "angle 2")
+    reads_axis2 = True
 
     def _first_axis(self, geometry, q):
         return ops.matvec_t(rotation.from_axis_angle(geometry.axis2, q[1]), geometry.axis)
@@ -149,6 +196,9 @@ class Universal(Joint):
     def axes(self, geometry, q):
         return (self._first_axis(geometry, q), None), (geometry.axis2, None)
 
+    def parts(self, axis, axis2):
+        return ("continuous", axis), ("continuous", axis2)
+
     def drift(self, geometry, q, v):
         return ops.scale(v[0] * v[1], ops.cross(self._first_axis(geometry, q), geometry.axis2)), None
 
@@ -157,11 +207,13 @@ class Planar(Joint):
     """Motion in the plane normal to `axis`: q = (x, y, angle), x along `axis2`, rates in the joint frame."""
 
     name, nq, nv, coordinates = "planar", 3, 3, ("x", "y", "angle")
+    reads_axis2, urdf = True, "planar"
 
     def _plane(self, geometry):
         along = ops.dot(geometry.axis2, geometry.axis)
         x = ops.add(geometry.axis2, ops.scale(-along, geometry.axis))
-        x = ops.scale(1 / jnp.sqrt(ops.dot(x, x)), x)
+        square = ops.dot(x, x)
+        x = ops.scale(1 / ops.library(square).sqrt(square), x)
         return x, ops.cross(geometry.axis, x)
 
     def pose(self, geometry, q):
@@ -173,6 +225,11 @@ class Planar(Joint):
         x, y = (ops.matvec_t(turn, e) for e in self._plane(geometry))
         return (None, x), (None, y), (geometry.axis, None)
 
+    def parts(self, axis, axis2):
+        x = axis2 - axis * (axis @ axis2)
+        x = x / np.linalg.norm(x)
+        return ("prismatic", x), ("prismatic", np.cross(axis, x)), ("continuous", axis)
+
     def random(self, key, dtype):
         return jax.random.uniform(key, (3,), dtype, -1, 1) * jnp.asarray([1, 1, jnp.pi], dtype)
 
@@ -181,6 +238,7 @@ class Spherical(Joint):
     """q = (w, x, y, z); v is the angular velocity in child axes."""
 
     name, nq, nv, angular_only, coordinates = "spherical", 4, 3, True, ("wx", "wy", "wz")
+    reads_axis, rates_in_child_axes, quaternion, mujoco = False, True, slice(0, 4), 1
 
     def pose(self, geometry, q):
         return rotation.from_quaternion(q), None
@@ -207,7 +265,8 @@ class Spherical(Joint):
 def _unit_vectors(like) -> tuple:
     """The three coordinate axes in the form of `like`."""
     if ops.in_components(like):
-        one, zero = jnp.ones_like(like[0]), jnp.zeros_like(like[0])
+        xp = ops.library(like[0])
+        one, zero = xp.ones_like(like[0]), xp.zeros_like(like[0])
         return (one, zero, zero), (zero, one, zero), (zero, zero, one)
     return tuple(jnp.eye(3, dtype=like.dtype))
 
@@ -220,6 +279,8 @@ class Free(Joint):
 
     name, nq, nv, has_bias = "free", 7, 6, True
     coordinates = ("wx", "wy", "wz", "vx", "vy", "vz")
+    reads_axis, rates_in_child_axes, quaternion, position = False, True, slice(0, 4), slice(4, 7)
+    urdf, mujoco = "floating", 0
     _sphere = Spherical()
 
     def pose(self, geometry, q):
@@ -255,7 +316,13 @@ class Free(Joint):
 class Fixed(Joint):
     """No freedom. `assemble` merges such links into their parents, so no sweep ever meets one."""
 
-    name, nq, nv, coordinates = "fixed", 0, 0, ()
+    name, nq, nv, coordinates, reads_axis, urdf = "fixed", 0, 0, (), False, "fixed"
+
+    def pose(self, geometry, q):
+        return None, None
+
+    def axes(self, geometry, q):
+        return ()
 
 
 JOINT_KINDS: dict[str, Joint] = {

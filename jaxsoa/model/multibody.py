@@ -16,6 +16,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Float, Shaped
 
 from jaxsoa.indexing import take_rows
+from jaxsoa.model.description import ModelError
 from jaxsoa.model.joints import Joint, JointGeometry
 from jaxsoa.model.topology import JointGroup, Topology
 
@@ -27,6 +28,13 @@ class Limits(eqx.Module):
     upper: Float[Array, " nv"]
     velocity: Float[Array, " nv"]
     effort: Float[Array, " nv"]
+
+
+class RestSprings(eqx.Module):
+    """Springs in the joints: a stiffness per degree of freedom, and the configuration in which none pulls."""
+
+    stiffness: Float[Array, " nv"]
+    rest: Float[Array, " nq"]
 
 
 class Multibody(eqx.Module):
@@ -64,6 +72,8 @@ class Multibody(eqx.Module):
     base_mass: Float[Array, ""]
     base_com: Float[Array, "3"]
     base_inertia: Float[Array, "3 3"]
+    # Springs of the joints; None, which costs nothing, where no joint has one. See `stiffness` and `rest`.
+    springs: RestSprings | None = None
 
     # --- sizes and names ---------------------------------------------------------------------------------------
 
@@ -106,6 +116,16 @@ class Multibody(eqx.Module):
     def dtype(self):
         """That of every array of the model."""
         return self.mass.dtype
+
+    @property
+    def stiffness(self) -> Float[Array, " nv"]:
+        """Stiffness of the springs in the joints, per degree of freedom; `replace(stiffness=...)` sets it."""
+        return jnp.zeros(self.nv, self.dtype) if self.springs is None else self.springs.stiffness
+
+    @property
+    def rest(self) -> Float[Array, " nq"]:
+        """The configuration in which no spring pulls; `replace(rest=...)` sets it."""
+        return self.neutral() if self.springs is None else self.springs.rest
 
     def q_index(self, joint: str) -> slice:
         """Where a joint's coordinates stand in q."""
@@ -193,7 +213,7 @@ class Multibody(eqx.Module):
 
     def replace(self, **leaves) -> Multibody:
         """A copy with some leaves replaced (shapes are checked)."""
-        known = {f.name for f in dataclasses.fields(self)} - {"topology"}
+        known = {f.name for f in dataclasses.fields(self)} - {"topology", "springs"} | {"stiffness", "rest"}
         arrays = {}
         for key, value in leaves.items():
             if key not in known:
@@ -207,8 +227,16 @@ class Multibody(eqx.Module):
                 raise ValueError(f"{key} of {self.name!r} has shape {old.shape}, got {value.shape}.")
             self._check_values(key, value)
             arrays[key] = value
+        if "stiffness" in arrays or "rest" in arrays:
+            pair = [arrays.pop(name) if name in arrays else getattr(self, name) for name in ("stiffness", "rest")]
+            return self.with_springs(RestSprings(*pair)).replace(**arrays)
         names = tuple(arrays)
         return eqx.tree_at(lambda m: [getattr(m, n) for n in names], self, [arrays[n] for n in names])
+
+    def with_springs(self, springs: RestSprings | None) -> Multibody:
+        """The same model with these springs in its joints, or (None) without any."""
+        leaves = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return Multibody(**{**leaves, "springs": springs})
 
     def _check_values(self, key: str, value: Array) -> None:
         """Concrete values must be finite and of the right sign; inside jit nothing is checked."""
@@ -216,19 +244,20 @@ class Multibody(eqx.Module):
             return
         bad = ~np.isfinite(value)
         what = "not finite"
-        if not bad.any() and key in ("mass", "base_mass", "armature", "damping", "friction"):
+        per_dof = ("armature", "damping", "friction", "stiffness")
+        if not bad.any() and key in ("mass", "base_mass", *per_dof):
             bad, what = np.asarray(value) < 0, "negative"
         if bad.any():
             first = int(np.flatnonzero(bad)[0])
             at = ""
             if key == "mass":
                 at = f" (link {self.link_names[first]!r})"
-            elif key in ("armature", "damping", "friction"):
+            elif key in per_dof:
                 at = f" (joint {self.joint_names[self.topology.dof_link[first]]!r})"
-            raise ValueError(f"{key} of {self.name!r} is {what} at {first}{at}: {np.asarray(value)}.")
+            raise ModelError(f"{key} of {self.name!r} is {what} at {first}{at}: {np.asarray(value)}.")
 
     def frictionless(self) -> Multibody:
-        """The same model without damping and Coulomb friction (armature stays)."""
+        """The same model without damping and Coulomb friction (armature and springs stay)."""
         return self.replace(damping=jnp.zeros_like(self.damping), friction=jnp.zeros_like(self.friction))
 
     def with_base(self, rotation: Array, position: Array) -> Multibody:
@@ -318,10 +347,10 @@ class Multibody(eqx.Module):
     def check_q(self, q, name: str = "q") -> Array:
         """q in the model's dtype, of the right shape, quaternions normalized; the message names nq and nv."""
         q = self._check(q, name, self.nq, "configuration", "nq")
-        groups = [g for g in self.topology.groups if g.joint.nq != g.joint.nv]
+        groups = [g for g in self.topology.groups if g.joint.quaternion is not None]
         if not isinstance(q, Tracer):
             for g in groups:
-                if (np.asarray(q)[g.q_index[:, :4]] == 0).all(axis=1).any():
+                if (np.asarray(q)[g.q_index[:, g.joint.quaternion]] == 0).all(axis=1).any():
                     raise ValueError(f"{name} holds a quaternion of zeros, no rotation at all ({g.joint.name} joint).")
         if sum(len(g.links) for g in groups) > 8:
             for g in groups:
@@ -330,7 +359,7 @@ class Multibody(eqx.Module):
         # A few quaternions (a floating base, say): slices joined again run faster in a batch than a scatter.
         pieces, end = [], 0
         for joint, where in zip(self.topology.joints, self.topology.q_slices, strict=True):
-            if joint.nq != joint.nv:
+            if joint.quaternion is not None:
                 pieces += [q[end : where.start], joint.normalize(q[where])]
                 end = where.stop
         return jnp.concatenate([*pieces, q[end:]]) if pieces else q
@@ -376,6 +405,10 @@ class Multibody(eqx.Module):
         """f_ext (n_links, 6) or None."""
         if f_ext is None:
             return None
+        if isinstance(f_ext, dict):
+            raise TypeError(
+                "f_ext is an array (n_links, 6), got a dict; soa.external_forces(robot, q, {frame: wrench}) makes one."
+            )
         f_ext = jnp.asarray(f_ext)
         if f_ext.shape != (self.n_links, 6):
             raise ValueError(

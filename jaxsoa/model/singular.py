@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from jaxsoa.model.description import JointDescription, LinkDescription, ModelError, RobotDescription, abbreviated
+from jaxsoa.model.joints import JOINT_KINDS, on_host
 
 #: Below this fraction of what the joint carries, the inertia a joint feels is rounding error.
 _SINGULAR_TOLERANCE = 1e-12
@@ -28,7 +29,7 @@ def check_mass_matrix(
     Joints coupled by mimic share one coordinate: it is enough that one of them moves inertia.
     """
     links = {link.name: link for link in description.links}
-    moved = [links[joint.child] for joint in outward if joint.kind != "fixed"]
+    moved = [links[joint.child] for joint in outward if JOINT_KINDS[joint.kind].nv]
     if not moved or (all(link.mass > 0 for link in moved) and (principal_moments(moved) > 0).all()):
         return  # every moving body resists every motion: nothing to find
     coupled = Counter(leaders.values())
@@ -78,51 +79,17 @@ def _singular_message(
     )
 
 
-def _motion_axes(joint: JointDescription) -> np.ndarray:
-    """(nv, 6): one screw (angular, linear) per degree of freedom, in the joint frame at the neutral configuration."""
-    zero = np.zeros(3)
-    turn, slide = np.concatenate([joint.axis, zero]), np.concatenate([zero, joint.axis])
-    if joint.kind == "universal":
-        return np.array([turn, np.concatenate([joint.axis2, zero])])
-    if joint.kind == "planar":
-        y = np.cross(joint.axis, joint.axis2)
-        return np.array([turn, np.concatenate([zero, np.cross(y, joint.axis)]), np.concatenate([zero, y])])
-    return {
-        "revolute": turn[None],
-        "continuous": turn[None],
-        "prismatic": slide[None],
-        "helical": (turn + joint.pitch * slide)[None],
-        "cylindrical": np.array([turn, slide]),
-        "spherical": np.eye(6)[:3],
-        "free": np.eye(6),
-        "fixed": np.zeros((0, 6)),
-    }[joint.kind]
-
-
 def _pose_at_random(
     joint: JointDescription, generator: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The child link's pose in its parent at a random q, and H (nv, 6) in the child's axes there.
-
-    A joint of several degrees of freedom moves as the product of the exponentials of its screws.
-    """
-    rotation, position = np.asarray(joint.rotation, dtype=float), np.asarray(joint.position, dtype=float)
-    H = np.zeros((0, 6))
-    for screw in _motion_axes(joint):
-        amount = generator.uniform(0.3, 1.2)
-        turn, shift = _rotation_about(screw[:3] * amount), screw[3:] * amount
-        position = position + rotation @ shift
-        rotation = rotation @ turn
-        H = np.vstack([H @ _velocity_transform(turn, shift).T, screw])
-    return rotation, position, H
-
-
-def _rotation_about(vector: np.ndarray) -> np.ndarray:
-    angle = np.linalg.norm(vector)
-    if angle == 0:
-        return np.eye(3)
-    K = _cross_matrix(vector / angle)
-    return np.eye(3) + np.sin(angle) * K + (1 - np.cos(angle)) * (K @ K)
+    """The child link's pose in its parent at a random q, and H (nv, 6) in the child's axes there."""
+    kind = JOINT_KINDS[joint.kind]
+    q = generator.uniform(0.3, 1.2, kind.nq)
+    if kind.quaternion is not None:
+        q[kind.quaternion] /= np.linalg.norm(q[kind.quaternion])
+    turn, shift, H = on_host(kind, joint.axis, joint.axis2, joint.pitch, q)
+    rotation = np.asarray(joint.rotation, dtype=float)
+    return rotation @ turn, joint.position + rotation @ shift, H
 
 
 def _velocity_transform(rotation: np.ndarray, position: np.ndarray) -> np.ndarray:

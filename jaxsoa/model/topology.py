@@ -99,10 +99,10 @@ class Topology:
 
     @cached_property
     def groups(self) -> tuple[JointGroup, ...]:
-        """Joints by kind. Continuous joints move like revolute ones, so they share a group."""
+        """Joints by kind; kinds that move alike, as continuous joints like revolute ones, share a group."""
         members: dict[str, list[int]] = {}
-        for link, kind in enumerate(self.kinds):
-            members.setdefault("revolute" if kind == "continuous" else kind, []).append(link)
+        for link, joint in enumerate(self.joints):
+            members.setdefault(joint.motion, []).append(link)
         groups = []
         for kind, links in members.items():
             q_index = np.array([np.arange(self.q_slices[k].start, self.q_slices[k].stop) for k in links])

@@ -25,11 +25,6 @@ class ModelWarning(UserWarning):
 
 POLICIES = ("warn", "strict", "off")
 
-#: Degrees of freedom of each kind of joint.
-_DEGREES = {name: joint.nv for name, joint in JOINT_KINDS.items()}
-_KINDS_WITHOUT_AXIS = ("spherical", "free", "fixed")
-_KINDS_WITH_SECOND_AXIS = ("universal", "planar")
-
 #: Files round their numbers: a principal moment may miss a bound by this fraction of the largest one.
 _INERTIA_TOLERANCE = 1e-6
 #: Rotations given in single precision still count as rotations.
@@ -155,7 +150,7 @@ def _mimic_leaders(description: RobotDescription) -> dict[str, str]:
         if target not in joints:
             raise ModelError(f"{where}, which does not exist.{_did_you_mean(target, joints)}")
         for partner in (joint, joints[target]):
-            if _DEGREES[partner.kind] != 1:
+            if JOINT_KINDS[partner.kind].nv != 1:
                 raise ModelError(f"{where}, but {partner.name!r} is {partner.kind}: both need one degree of freedom.")
         _array(multiplier, (), f"{where}: the multiplier")
         _array(offset, (), f"{where}: the offset")
@@ -177,20 +172,20 @@ def _mimic_leaders(description: RobotDescription) -> dict[str, str]:
 
 
 def _check_joint(joint: JointDescription, where: str) -> None:
-    if joint.kind not in _DEGREES:
-        raise ModelError(f"{where} is of unknown kind {joint.kind!r}; those supported are {', '.join(_DEGREES)}.")
+    if joint.kind not in JOINT_KINDS:
+        raise ModelError(f"{where} is of unknown kind {joint.kind!r}; those supported are {', '.join(JOINT_KINDS)}.")
     _check_placement(joint.rotation, joint.position, where)
-    if joint.kind not in _KINDS_WITHOUT_AXIS:
+    if JOINT_KINDS[joint.kind].reads_axis:
         axis = _array(joint.axis, (3,), f"{where}: the axis")
         if np.linalg.norm(axis) < 1e-12:
             raise ModelError(f"{where}: the axis {_shown(axis)} is zero; a direction is needed.")
-        if joint.kind in _KINDS_WITH_SECOND_AXIS:
+        if JOINT_KINDS[joint.kind].reads_axis2:
             second = _array(joint.axis2, (3,), f"{where}: the second axis")
             if np.linalg.norm(np.cross(axis, second)) <= 1e-6 * np.linalg.norm(axis) * np.linalg.norm(second):
                 raise ModelError(f"{where}: the second axis {_shown(second)} is zero or parallel to {_shown(axis)}.")
     _array(joint.pitch, (), f"{where}: the pitch")
 
-    for what in ("armature", "damping", "friction"):
+    for what in ("armature", "damping", "friction", "stiffness"):
         value = _per_degree(joint, what, where)
         if not (np.isfinite(value).all() and (value >= 0).all()):
             raise ModelError(f"{where}: the {what} {_shown(value)} must be finite and not negative.")
@@ -205,7 +200,7 @@ def _check_joint(joint: JointDescription, where: str) -> None:
 
 def _per_degree(joint: JointDescription, what: str, where: str) -> np.ndarray:
     """A value given once for the joint or once per degree of freedom, as an array of length nv; may be infinite."""
-    degrees = _DEGREES[joint.kind]
+    degrees = JOINT_KINDS[joint.kind].nv
     value = _floats(getattr(joint, what), f"{where}: the {what}")
     if value.ndim != 0 and value.shape != (degrees,):
         raise ModelError(
@@ -253,10 +248,9 @@ def _shown(array: np.ndarray) -> str:
 
 
 def _with_unit_axes(joint: JointDescription) -> JointDescription:
-    if joint.kind in _KINDS_WITHOUT_AXIS:
-        return joint
-    joint = dataclasses.replace(joint, axis=_unit(joint.axis))
-    return dataclasses.replace(joint, axis2=_unit(joint.axis2)) if joint.kind in _KINDS_WITH_SECOND_AXIS else joint
+    kind = JOINT_KINDS[joint.kind]
+    read = {"axis": kind.reads_axis, "axis2": kind.reads_axis2}
+    return dataclasses.replace(joint, **{field: _unit(getattr(joint, field)) for field in read if read[field]})
 
 
 def _unit(vector: np.ndarray) -> np.ndarray:

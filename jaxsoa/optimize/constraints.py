@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Shaped
 
+from jaxsoa.closed_chain.algebra import is_concrete, safe_norm
 from jaxsoa.dynamics.kinematics import frame_pose
 from jaxsoa.model.multibody import Multibody
 
@@ -71,10 +72,12 @@ def clear_of_sphere(robot: Multibody, frame: str, center: Any, radius: Any, name
     """A frame's origin stays out of a ball: radius - |p - center| <= 0, metres."""
     robot.topology.frame_number(frame)
     center = jnp.asarray(center)
+    if center.shape != (3,):
+        raise ValueError(f"The centre of a ball must be a world position (3,), got shape {center.shape}.")
 
     def inside(state: Any, *_: Any) -> Array:
         away = frame_pose(robot, state.q, frame)[1] - center
-        return jnp.atleast_1d(radius - jnp.sqrt(jnp.sum(away * away)))
+        return jnp.atleast_1d(radius - safe_norm(away))  # at the very centre no direction leads out
 
     return Inequality(inside, name or f"obstacle at {frame}")
 
@@ -94,3 +97,31 @@ def friction_cone(force: Callable[..., Array], coefficient: float | Array, norma
         return jnp.stack([across @ across - (coefficient * along) ** 2, -along])
 
     return Inequality(outside, "friction cone")
+
+
+def violated(
+    solution: Any,
+    path: Condition | Sequence[Condition] = (),
+    final: Condition | Sequence[Condition] = (),
+    *,
+    tolerance: float = 1e-6,
+) -> dict[str, float]:
+    """Which constraints a `ConstrainedSolution` does not satisfy, and by how much: names of the constraints it was
+    solved under, those of the path first. Empty where all are satisfied.
+
+    Where two have one name the later gets a number: "obstacle at hand (2)". Of a batch give one problem at a time.
+    """
+    found = (*conditions(path), *conditions(final))
+    if not is_concrete(solution.violations):
+        raise ValueError("violated looks at values: call it outside of jit, or use solution.violations.")
+    if np.shape(solution.violations) != (len(found),):
+        raise ValueError(
+            f"The solution has violations of shape {np.shape(solution.violations)}, and there are {len(found)} "
+            "constraints: give those it was solved under, and of a batch one problem at a time."
+        )
+    names, report = [one.name for one in found], {}
+    for k, size in enumerate(np.asarray(solution.violations)):
+        if not size <= tolerance:  # NaN is no satisfaction
+            before = names[:k].count(names[k])
+            report[names[k] + (f" ({before + 1})" if before else "")] = float(size)
+    return report

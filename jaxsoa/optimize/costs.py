@@ -2,7 +2,9 @@
 
 A running cost is any function `(state, control) -> scalar`, a final cost any function `(state) -> scalar`, and a tuple
 of costs is their sum. A cost given as `LeastSquares(residual)` is modelled by Gauss-Newton (first derivatives only,
-never indefinite); every other one by its exact gradient and Hessian.
+never indefinite), and so are the squares that are seen in other costs (`squares.py`: sums of squares, norms, quadratic
+forms with constant matrices); the rest of a cost by its exact gradient and Hessian, which far from a minimum may be
+indefinite and slow the search.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxsoa.optimize.small_dense import transposed_product
+from jaxsoa.optimize.squares import as_squares
 
 
 class LeastSquares(eqx.Module):
@@ -74,10 +77,24 @@ def quadratic_model(costs: tuple[Cost, ...], moved: Callable[[Array], tuple], si
             value, J = residual(zero).astype(dtype), _jacobian(residual, zero).astype(dtype)
             gradient = transposed_product(value[:, None], J, gradient[None])[0]
             hessian = transposed_product(J, J, hessian)
-        else:
+            continue
 
-            def scalar(z, cost=cost):
-                return cost(*moved(z))
+        def split(z, cost=cost):
+            return as_squares(cost, *moved(z))
+
+        squares, rest = jax.eval_shape(split, zero)
+        if squares.size:
+
+            def root(z, split=split):
+                return split(z)[0]
+
+            value, J = root(zero).astype(dtype), _jacobian(root, zero).astype(dtype)
+            gradient = transposed_product(value[:, None], J, gradient[None])[0]
+            hessian = transposed_product(J, J, hessian)
+        if rest is not None:
+
+            def scalar(z, split=split):
+                return split(z)[1]
 
             gradient = gradient + jax.grad(scalar)(zero)
             hessian = hessian + jax.jacfwd(jax.grad(scalar))(zero)

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-from jaxsoa.optimize.constrained import constrained, constraint_values
+from jaxsoa.optimize._constrained import constrained, constraint_values
 from jaxsoa.optimize.constraints import Condition, Equality, conditions
 from jaxsoa.optimize.problem import Problem
 from jaxsoa.optimize.solution import floating_start, simulate_controls, total_cost

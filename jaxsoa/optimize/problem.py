@@ -20,10 +20,12 @@ from jax.core import Tracer
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
-from jaxsoa.linearized.step import Step, linearize_step, semi_implicit_euler
+from jaxsoa.closed_chain.loops import check_loops
+from jaxsoa.linearized.step import Step, constrained_step, linearize_step
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.optimize.costs import Cost, terms
-from jaxsoa.simulate.integrators import State
+from jaxsoa.protocols import check_takes
+from jaxsoa.simulate.integrators import Integrator, State, as_step
 
 
 class Dynamics(eqx.Module):
@@ -38,6 +40,10 @@ class Dynamics(eqx.Module):
     def dtype(self) -> Any:
         """The floating type of states and controls; None where it is that of the initial state."""
         return None
+
+    def check_start(self, start: Any) -> Any:
+        """The initial state as `step` wants it; what cannot be one raises."""
+        return start
 
     @abc.abstractmethod
     def step(self, state: Any, control: Array) -> Any:
@@ -72,6 +78,8 @@ class RobotDynamics(Dynamics):
     integrator: Step = eqx.field(static=True)
     analytical: bool = eqx.field(static=True)
     contact: Any = None  # a contact.Scene, whose step replaces the integrator
+    loops: Any = ()  # what closes a mechanism; every step ends on it
+    prescribed: Any = None  # joints whose motion is given
 
     @property
     def nu(self) -> int:
@@ -91,11 +99,23 @@ class RobotDynamics(Dynamics):
 
     def step(self, state: State, control: Array) -> State:
         step = self.integrator if self.contact is None else self.contact.advance
+        if self.loops or self.prescribed is not None:
+            step = constrained_step(self.integrator, self.loops, self.prescribed)
         return State(*step(self.robot, state.q, state.v, self.torques(control), self.dt))
+
+    def check_start(self, start: Any) -> State:
+        """`soa.State(q, v)`, or the pair."""
+        pair = tuple(start) if isinstance(start, tuple | list) else ()
+        if len(pair) != 2:
+            got = f"a {type(start).__name__}" + (f" of {len(pair)}" if pair else "")
+            raise TypeError(f"The initial state of robot {self.robot.name!r} is soa.State(q, v), got {got}.")
+        return State(self.robot.check_q(pair[0]), self.robot.check_v(pair[1]))
 
     @property
     def _step(self) -> dict:
-        return {"step": self.integrator} if self.contact is None else {"contact": self.contact}
+        if self.contact is not None:
+            return {"contact": self.contact}
+        return {"step": self.integrator, "loops": self.loops, "prescribed": self.prescribed}
 
     def integrate(self, state: State, dx: Array) -> State:
         nv = self.robot.nv
@@ -201,18 +221,29 @@ def robot_problem(
     final_cost: Cost | Sequence[Cost] | None = None,
     torque_limits: Any = None,
     actuated: Sequence[str] | None = None,
-    step: Step = semi_implicit_euler,
+    integrator: str | Integrator = "semi_implicit_euler",
+    step: Step | None = None,
     analytical: bool = True,
     per_step: Any = None,
     contact: Any = None,
+    loops: Any = (),
+    prescribed: Any = None,
 ) -> Problem:
     """A problem about a robot's joint torques, held over `horizon` steps of `dt`. States are `soa.State(q, v)`.
+
+        reach = LeastSquares(lambda state: 10 * (soa.frame_pose(robot, state.q, "tool")[1] - target))
+        effort = LeastSquares(lambda state, torque: 0.1 * torque)
+        problem = robot_problem(robot, horizon=100, dt=0.02, running_cost=effort, final_cost=reach)
+        plan = ilqr(problem, soa.State(q, v))
 
     `running_cost(state, control)` is a rate (it is multiplied by dt), `final_cost(state)` is not; either may be a tuple
     of costs, and `LeastSquares` marks those to be modelled by Gauss-Newton. `actuated` names the joints that have
     motors (None: all), in the order of the controls. `torque_limits`: None, one number or one per control (both signs),
-    a pair (lower, upper), or "model" for the efforts of the model file. `step(robot, q, v, tau, dt) -> (q, v)` is any,
-    as in `linearize_step`: closed chains, other integrators. `analytical=False` differentiates by plain forward mode.
+    a pair (lower, upper), or "model" for the efforts of the model file. `integrator` is a name or a function, as in
+    `soa.step`; `step(robot, q, v, tau, dt) -> (q, v)`, as in `linearize_step`, takes its place where a whole step is
+    something else. `analytical=False` differentiates by plain forward mode.
+    With `loops` (what closes a mechanism) every step ends on them, and `prescribed` joints move as given, as in
+    `soa.step`; the start must be closed.
     With `contact` (a `contact.Scene`; its gradient="relaxed" helps a search) every step enforces those contacts.
     With `per_step` (a pytree of references, say) running costs are called as `(state, control, row of this step)`.
 
@@ -235,7 +266,16 @@ def robot_problem(
             raise ValueError(f'torque_limits must be numbers or "model", got {torque_limits!r}.')
         torque_limits = robot.limits.effort[np.array(driven, int)]
     dt = robot.check_number(dt)
-    dynamics = RobotDynamics(robot, dt, driven, step, analytical, contact)
+    if step is not None:
+        hint = " An integrator's name goes to integrator=." if isinstance(step, str) else ""
+        check_takes(step, "step", "(robot, q, v, tau, dt) -> (q, v)", hint)
+        if integrator != "semi_implicit_euler":
+            raise ValueError("Give an integrator or a step, not both: a step is the whole of it.")
+    loops = check_loops(robot, loops)
+    if contact is not None and (loops or prescribed is not None):
+        raise ValueError("contact cannot be combined with loops or prescribed joints yet.")
+    advance = as_step(integrator) if step is None else step
+    dynamics = RobotDynamics(robot, dt, driven, advance, analytical, contact, loops, prescribed)
     return _problem(dynamics, horizon, dt, running_cost, final_cost, torque_limits, per_step)
 
 

@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxsoa.mesh_axes import scan
@@ -33,9 +35,31 @@ class Solution(NamedTuple):
     feedback: Float[Array, "horizon nu nx"] | None = None  # u = controls + feedback @ difference(states, x)
     failed: Bool[Array, ""] | bool = False  # the first guess leads to what is not finite: nothing was tried
 
+    def __repr__(self) -> str:
+        """A summary: the arrays themselves are hundreds of lines."""
+        return summary(self)
+
+
+def summary(solution: Any) -> str:
+    """One line about a solution, or about a batch of them."""
+    horizon, nu = solution.controls.shape[-2:]
+    head, size = f"{type(solution).__name__}: horizon {horizon}, {nu} controls", f"cost of shape {solution.cost.shape}"
+    if isinstance(solution.cost, Tracer):
+        return f"{head}, being traced"
+    converged = np.asarray(solution.converged)
+    if converged.ndim:
+        return f"{head}, {size}; {int(converged.sum())} of {converged.size} converged"
+    if np.asarray(getattr(solution, "failed", False)):
+        return f"{head}; FAILED: the first guess leads to what is not finite"
+    history = getattr(solution, "history", None)
+    first = "" if history is None else f" (at first {float(history.cost[0]):.6g})"
+    how = "converged after" if converged else "NOT converged in"
+    return f"{head}; cost {float(solution.cost):.6g}{first}; {how} {int(solution.iterations)} iterations"
+
 
 def floating_start(problem: Problem, start: Any) -> tuple[Any, Any]:
     """The initial state in one floating type, and that type: the robot's, or if there is none that of `start`."""
+    start = problem.dynamics.check_start(start)
     dtype = problem.dynamics.dtype
     if dtype is None:
         dtype = jnp.result_type(*map(jnp.asarray, jax.tree.leaves(start)))

@@ -1,6 +1,17 @@
 """Simulation: steps and rollouts. Small on purpose; replace them with your own where they do not fit."""
 
 from jaxsoa.dynamics.springs import JointSprings as JointSprings
+from jaxsoa.exports import exported
+from jaxsoa.simulate._grasp_rollout import (
+    GraspMotion as GraspMotion,
+    grasp_rollout as grasp_rollout,
+    grasp_step as grasp_step,
+)
+from jaxsoa.simulate._rollout import (
+    Sample as Sample,
+    rollout as rollout,
+)
+from jaxsoa.simulate.actuated_step import linearize_actuated_step as linearize_actuated_step
 from jaxsoa.simulate.actuators import (
     ActuatorDescription as ActuatorDescription,
     Actuators as Actuators,
@@ -25,11 +36,6 @@ from jaxsoa.simulate.control import (
     TorqueSpeed as TorqueSpeed,
 )
 from jaxsoa.simulate.folder_lock import FolderInUse as FolderInUse
-from jaxsoa.simulate.grasp_rollout import (
-    GraspMotion as GraspMotion,
-    grasp_rollout as grasp_rollout,
-    grasp_step as grasp_step,
-)
 from jaxsoa.simulate.integrators import (
     INTEGRATORS as INTEGRATORS,
     State as State,
@@ -40,10 +46,16 @@ from jaxsoa.simulate.momentum import (
     conserving_momentum as conserving_momentum,
     with_momentum as with_momentum,
 )
+from jaxsoa.simulate.named import (
+    Command as Command,
+    Observation as Observation,
+    commands as commands,
+    observation as observation,
+)
 from jaxsoa.simulate.progress import ProgressBar as ProgressBar
-from jaxsoa.simulate.rollout import (
-    Sample as Sample,
-    rollout as rollout,
+from jaxsoa.simulate.sensitivity import (
+    Sensitivity as Sensitivity,
+    trajectory_sensitivity as trajectory_sensitivity,
 )
 from jaxsoa.simulate.sensors import (
     Accelerometer as Accelerometer,
@@ -67,3 +79,13 @@ from jaxsoa.simulate.sharding import (
 )
 from jaxsoa.simulate.springs import Springs as Springs
 from jaxsoa.simulate.study import run_study as run_study
+from jaxsoa.simulate.surroundings import (
+    Fluid as Fluid,
+    GravityCompensation as GravityCompensation,
+)
+
+__all__ = exported(globals())  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -88,6 +88,29 @@ def onto_loops(
     return project(robot, loops, q, v, iterations=iterations, prescribed=mask)
 
 
+def check_prescription(
+    robot: Multibody, loops: Sequence[Constraint], q: Array, v: Array, prescribed: Prescribed | None
+) -> None:
+    """Raise ValueError where the loops cannot follow the prescribed joints; inside jit nothing is looked at."""
+    loops = check_loops(robot, loops)
+    if not loops or prescribed is None or not is_concrete(robot, loops, q, v, prescribed):
+        return
+    with jax.ensure_compile_time_eval():
+        found = eqx.filter_jit(loop_forward_dynamics)(
+            robot, loops, q, v, jnp.zeros_like(v), a=prescribed.a, prescribed=prescribed.mask
+        )
+        left, rank = float(found.residual), int(found.rank)
+    mask = np.asarray(prescribed.mask)
+    size = 1 + float(np.max(np.abs(v), initial=0)) ** 2 + float(np.max(np.abs(prescribed.a)[mask], initial=0))
+    if left > 1e-3 * size:
+        owners = robot.topology.dof_link
+        names = dict.fromkeys(robot.joint_names[owners[k]] for k in np.flatnonzero(mask))
+        raise ValueError(
+            f"The loops cannot follow the prescribed joints {', '.join(names)}: {left:.3g} of the constraints' "
+            f"acceleration remains. The other joints satisfy {rank} independent constraints."
+        )
+
+
 def check_start(robot: Multibody, loops: Sequence[Constraint], q: Array, tolerance: float = 1e-4) -> None:
     """Raise ValueError where a loop is open at q; inside jit nothing is looked at."""
     loops = check_loops(robot, loops)

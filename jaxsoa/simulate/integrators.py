@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -9,10 +11,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Shaped
 
 from jaxsoa.closed_chain.constraints import Constraint
+from jaxsoa.linearized.step import Step, runge_kutta_4, semi_implicit_euler
 from jaxsoa.mesh_axes import scan
 from jaxsoa.model.multibody import Multibody
+from jaxsoa.protocols import check_takes
 from jaxsoa.simulate.brackets import tangent_rate
 from jaxsoa.simulate.equations import ExternalForce, accelerations_of, as_prescribed, onto_loops
+from jaxsoa.simulate.joint_limits import prepared
 from jaxsoa.simulate.variational import variational_step
 
 
@@ -24,7 +29,13 @@ class State(NamedTuple):
 
 
 Acceleration = Callable[[Array, Array], Array]
-Integrator = Callable[..., State]  # (robot, acceleration, q, v, dt) -> State
+Integrator = Callable[..., tuple[Array, Array]]
+"""`(robot, acceleration, q, v, dt) -> (q, v)`, where `acceleration(q, v)` is all there is to know of torques, loops and
+forces. The one protocol of `step`, `rollout` and `optimize.robot_problem`; explicit Euler is
+
+    def euler(robot, acceleration, q, v, dt):
+        return robot.integrate(q, dt * v), v + dt * acceleration(q, v)
+"""
 Passive = Callable[[Multibody, Array, Array], Array]  # (robot, q, v) -> generalized force (nv,)
 
 
@@ -109,12 +120,52 @@ INTEGRATORS: dict[str, Integrator] = {
 
 
 def find_integrator(integrator: str | Integrator) -> Integrator:
-    """The integrator of that name; a function `(robot, acceleration, q, v, dt) -> State` is taken as it is."""
+    """The integrator of that name; a function `(robot, acceleration, q, v, dt) -> (q, v)` is taken as it is."""
     if callable(integrator):
-        return integrator
+        return _checked(integrator)
     if integrator not in INTEGRATORS:
         raise ValueError(f"Unknown integrator {integrator!r}; choose one of {', '.join(INTEGRATORS)}, or a function.")
     return INTEGRATORS[integrator]
+
+
+def _checked(integrator: Integrator) -> Integrator:
+    protocol, hint = "(robot, acceleration, q, v, dt) -> (q, v)", " acceleration(q, v) gives the joint accelerations."
+    check_takes(integrator, "An integrator", protocol, hint)
+    try:
+        names = list(inspect.signature(integrator).parameters)
+    except (TypeError, ValueError):
+        return integrator
+    if names[1:4] == ["q", "v", "tau"]:  # the protocol of `linearize_step`
+        raise TypeError(f"An integrator must be a function {protocol}, but this one takes {tuple(names)}.{hint}")
+    return integrator
+
+
+def _state(robot: Multibody, found: Any) -> State:
+    """What an integrator returns, if it is a state."""
+    shapes = [jnp.shape(x) for x in found] if isinstance(found, tuple | list) else jnp.shape(found)
+    if shapes != [(robot.nq,), (robot.nv,)]:
+        raise ValueError(
+            f"An integrator returns the next q ({robot.nq},) and v ({robot.nv},) of {robot.name!r}; this one returned "
+            f"{'shapes ' + str(shapes) if isinstance(shapes, list) else 'one array of shape ' + str(shapes)}."
+        )
+    return State(*found)
+
+
+def as_step(integrator: str | Integrator) -> Step:
+    """A whole step `(robot, q, v, tau, dt) -> (q, v)` by an integrator, for `linearize_step`; equal for equal ones."""
+    named = {"semi_implicit_euler": semi_implicit_euler, "rk4": runge_kutta_4}  # of closed or cheaper linearization
+    if isinstance(integrator, str) and integrator in named:
+        return named[integrator]
+    find_integrator(integrator)
+    return _Stepper(integrator)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Stepper:
+    integrator: str | Integrator
+
+    def __call__(self, robot: Multibody, q, v, tau, dt) -> State:
+        return step(robot, q, v, tau, dt, integrator=self.integrator)
 
 
 def check_contact(contact: Any, integrator: str | Integrator = "semi_implicit_euler") -> None:
@@ -144,7 +195,7 @@ def step(
     prescribed: Any = None,
     contact: Any = None,
 ) -> State:
-    """The state a time dt later under constant torques, by one of `INTEGRATORS`:
+    """The state a time dt later under constant torques, by one of `INTEGRATORS` (or a function, see `Integrator`):
 
     - "semi_implicit_euler": first order, one evaluation of the dynamics; energy drifts (see there)
     - "leapfrog": second order, two evaluations; drift of third order
@@ -168,17 +219,17 @@ def step(
     [ 0.3032 -0.4957] [0.3216 0.4269]
     """
     q, v, tau, dt = robot.check_q(q), robot.check_v(v), robot.check_v(tau, "tau"), robot.check_number(dt)
-    given = as_prescribed(robot, prescribed, v)
+    given, forces = as_prescribed(robot, prescribed, v), prepared(as_tuple(passive), robot, dt)
     if integrator == "variational_euler" and (loops or given is not None):
         raise ValueError("variational_euler is for the free motion of a tree, not for loops or prescribed joints.")
     if contact is not None:
         check_contact(contact, integrator)
         if loops or given is not None:
             raise ValueError("contact cannot be combined with loops or prescribed joints yet.")
-        torque = sum((force(robot, q, v) for force in as_tuple(passive)), tau)
+        torque = sum((force(robot, q, v) for force in forces), tau)
         return State(*contact.advance(robot, q, v, torque, dt, f_ext(robot, q, v) if callable(f_ext) else f_ext))
-    acceleration = accelerations_of(robot, tau, as_tuple(passive), f_ext, loops, given)
-    after = State(*find_integrator(integrator)(robot, acceleration, q, v, dt))
+    acceleration = accelerations_of(robot, tau, forces, f_ext, loops, given)
+    after = _state(robot, find_integrator(integrator)(robot, acceleration, q, v, dt))
     if loops:
         after = State(*onto_loops(robot, loops, *after, given))
     return State(robot.convert(after.q, "q"), robot.convert(after.v, "v"))

@@ -47,7 +47,7 @@ def conserving_momentum(integrator: str | Integrator = "rk4") -> Integrator:
         after = State(*plain(robot, acceleration, q, v, dt))
         shift = arrived - center_of_mass(robot, after.q)
         joint_axes = robot.base_rotation @ robot.joint_rotation[0]  # a free joint's position is given in its own frame
-        moved = after.q.at[4:7].add(joint_axes.T @ shift)
+        moved = after.q.at[robot.joint_of(0).position].add(joint_axes.T @ shift)
         target = jnp.concatenate([spin + jnp.cross(arrived, linear), linear])
         return State(moved, with_momentum(robot, moved, after.v, target))
 
@@ -55,8 +55,7 @@ def conserving_momentum(integrator: str | Integrator = "rk4") -> Integrator:
 
 
 def _require_free_base(robot: Multibody) -> None:
-    parents, kinds = robot.topology.parents, robot.topology.kinds
-    if kinds[0] != "free" or sum(parent < 0 for parent in parents) != 1:
+    if robot.joint_of(0).position is None or sum(parent < 0 for parent in robot.topology.parents) != 1:
         raise ValueError(
             f"Momentum is conserved by robots that fly freely: the first joint of {robot.name!r} must be a free joint "
             f"that carries all other links (load it with floating_base=True)."

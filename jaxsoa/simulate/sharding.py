@@ -21,7 +21,7 @@ from jaxtyping import Array, PyTree
 
 from jaxsoa.batching import chunk_bytes, chunk_of, in_chunks
 from jaxsoa.model.multibody import Multibody
-from jaxsoa.simulate.rollout import rollout
+from jaxsoa.simulate._rollout import rollout
 
 AXIS = "batch"
 

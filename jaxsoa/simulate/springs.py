@@ -1,4 +1,4 @@
-"""Springs and dampers of joints and of fixed tendons, as a passive force of `rollout`."""
+"""Springs and dampers of joints and of fixed tendons, as a passive force; a robot's own are its `stiffness`."""
 
 from __future__ import annotations
 

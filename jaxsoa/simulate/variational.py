@@ -22,7 +22,15 @@ ITERATIONS = 4
 """Fixed-point iterations for the velocity of a step; each divides its error by 1 / (rate of change of M, times dt)."""
 
 
-def variational_step(robot: Multibody, acceleration: Callable, q: Array, v: Array, dt) -> tuple[Array, Array]:
+def variational_step(
+    robot: Multibody,
+    acceleration: Callable,
+    q: Array,
+    v: Array,
+    dt,
+    times: Callable[[Multibody, Array, Array], Array] = mass_times,
+    solve: Callable[[Multibody, Array, Array], Array] = solve_mass_matrix,
+) -> tuple[Array, Array]:
     """(q, v) a time dt later. With mu = M(q1) w, T(x) the tangent of `integrate` (`brackets.tangent_rate`):
 
         T(-dt w)* mu = p0,    q1 = integrate(q0, dt w),    p1 = T(dt w)* mu + dt (dL/dq(q1, w) + tau)
@@ -33,26 +41,28 @@ def variational_step(robot: Multibody, acceleration: Callable, q: Array, v: Arra
 
     For joints whose coordinates add, T = 1 and ad* = 0. For spherical and free joints T is cut off after the second
     bracket, (|w| dt)^4 / 720 of the momentum.
+
+    `times` and `solve` are momentum of velocity and back, for a robot whose joints are coupled (`simulate.mimics`).
     """
-    before = mass_times(robot, q, v)
+    before = times(robot, q, v)
 
     def iterate(found, _):
         w, mu = found
         mu = before + _half_turn(robot, dt, w, mu) - _double_turn(robot, dt, w, mu)
-        return (solve_mass_matrix(robot, robot.integrate(q, dt * w), mu), mu), None
+        return (solve(robot, robot.integrate(q, dt * w), mu), mu), None
 
     (w, _), _ = lax.scan(iterate, (v, before), length=ITERATIONS)
     after = robot.integrate(q, dt * w)
-    mu, change = _with_rate(robot, after, w)
+    mu, change = _with_rate(robot, after, w, times)
     rest = dt * change - _half_turn(robot, dt, w, mu) + _double_turn(robot, dt, w, mu)
-    return after, w + dt * acceleration(after, w) + solve_mass_matrix(robot, after, rest)
+    return after, w + dt * acceleration(after, w) + solve(robot, after, rest)
 
 
-def _with_rate(robot: Multibody, q: Array, w: Array) -> tuple[Array, Array]:
+def _with_rate(robot: Multibody, q: Array, w: Array, times: Callable) -> tuple[Array, Array]:
     """M(q) w and its derivative as q moves with w."""
 
     def momentum(x):
-        return mass_times(robot, robot.integrate(q, x), w)
+        return times(robot, robot.integrate(q, x), w)
 
     return jax.jvp(momentum, (jnp.zeros_like(w),), (w,))
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 
 Vector = Any  # (3,) array, or a tuple of three scalars
 Matrix = Any  # (3, 3) array, or a tuple of three rows
@@ -18,6 +19,11 @@ Matrix = Any  # (3, 3) array, or a tuple of three rows
 
 def in_components(x) -> bool:
     return isinstance(x, tuple)
+
+
+def library(x) -> Any:
+    """NumPy for its own arrays, so that what is known on the host can be worked out there in double; else JAX's."""
+    return np if isinstance(x, np.ndarray) else jnp
 
 
 def cross(a: Vector, b: Vector) -> Vector:

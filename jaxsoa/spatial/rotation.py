@@ -30,7 +30,8 @@ def _cos_of(x2):
 
 def from_axis_angle(axis: ops.Vector, angle) -> ops.Matrix:
     """Rotation by `angle` about the unit vector `axis` (Rodrigues); packed or in components."""
-    c, s = jnp.cos(angle), jnp.sin(angle)
+    xp = ops.library(angle)
+    c, s = xp.cos(angle), xp.sin(angle)
     x, y, z = axis[0], axis[1], axis[2]
     a, b, d = (1 - c) * x, (1 - c) * y, (1 - c) * z
     rows = (

@@ -4,6 +4,7 @@ Every robot can be drawn: without meshes its links are rods and boxes. PNG pictu
 `pip install 'jaxsoa[viz]'` and is imported when it is used.
 """
 
+from jaxsoa.exports import exported
 from jaxsoa.viz.meshes import (
     Mesh as Mesh,
 )
@@ -22,3 +23,9 @@ from jaxsoa.viz.viewer import (
 from jaxsoa.viz.visuals import (
     urdf_shapes as urdf_shapes,
 )
+
+__all__ = exported(globals())  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __dir__() -> list[str]:
+    return __all__

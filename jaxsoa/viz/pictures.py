@@ -73,10 +73,8 @@ class _Stage:
         self.where = poses(robot, self.q)
         points = self._extremes()
         self.low, self.high = points.min(axis=0), points.max(axis=0)
-        # The robot stands on the ground, or, where it reaches below its base, swings above it.
-        self.ground = min(float(self.low[2]), 0.0)
-        self.low[2] = self.ground
-        floor = np.concatenate([points, points * [1, 1, 0] + [0, 0, self.ground]])
+        # The grid is the ground, z = 0, wherever the robot is: what falls past it is seen to.
+        floor = np.concatenate([points, points * [1, 1, 0]])
         width, height = size
         self.camera: Camera = fit_camera(floor, azimuth=view[0], elevation=view[1], width=width, height=height)
 
@@ -103,8 +101,8 @@ class _Stage:
             time: bodies_at(self.robot, self.shapes, self.where, time, forces=self.forces, frames=self.frames)
             for time in strengths
         }
-        page.draw(grid_triangles(page.camera, self.low, self.high, self.ground))
-        page.draw(shadow_triangles(list(scenes.values())[-1], page.camera, self.ground))
+        page.draw(grid_triangles(page.camera, self.low, self.high))
+        page.draw(shadow_triangles(list(scenes.values())[-1], page.camera))
         for time, bodies in scenes.items():
             page.draw(body_triangles(bodies, page.camera), strengths[time])
         return page.image()

@@ -132,17 +132,16 @@ def _corner_normals(mesh: Mesh, smooth: bool) -> np.ndarray:
     return each / np.maximum(np.linalg.norm(each, axis=-1, keepdims=True), 1e-300)
 
 
-def shadow_triangles(bodies: Sequence[Body], camera: Camera, ground: float) -> Triangles:
-    """Where the light throws the bodies on the ground."""
+def shadow_triangles(bodies: Sequence[Body], camera: Camera) -> Triangles:
+    """Where the light throws what is above the ground, z = 0, on it."""
     corners = np.concatenate([body.mesh.vertices[body.mesh.faces] for body in bodies])
-    drop = np.maximum(corners[..., 2:] - ground, 0) / LIGHT[2]
-    flat = corners - drop * LIGHT
-    flat[..., 2] = ground
+    corners = corners[(corners[..., 2] >= 0).all(axis=1)]
+    flat = corners - corners[..., 2:] / LIGHT[2] * LIGHT
     return _plain(camera.project(flat)[0], SHADOW_COLOR)
 
 
-def grid_triangles(camera: Camera, low: np.ndarray, high: np.ndarray, ground: float) -> Triangles:
-    """A square grid under a box, as thin strips; the spacing is 1, 2 or 5 times a power of ten."""
+def grid_triangles(camera: Camera, low: np.ndarray, high: np.ndarray) -> Triangles:
+    """A square grid on the ground, z = 0, under or over a box, as thin strips, 1, 2 or 5 times a power of ten apart."""
     extent = float(max(high[0] - low[0], high[1] - low[1], (high[2] - low[2]) / 2, 1e-9))
     spacing = 10.0 ** np.floor(np.log10(extent / 3))
     spacing *= next(step for step in (1, 2, 5, 10) if extent / (step * spacing) <= 6)
@@ -151,7 +150,7 @@ def grid_triangles(camera: Camera, low: np.ndarray, high: np.ndarray, ground: fl
     ends = []
     for axis in (0, 1):
         for mark in range(-half, half + 1):
-            line = np.full((2, 3), ground)
+            line = np.zeros((2, 3))
             line[:, axis] = (middle[axis] + mark) * spacing
             line[:, 1 - axis] = (middle[1 - axis] + np.array([-half, half])) * spacing
             ends.append(line)

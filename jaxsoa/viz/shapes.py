@@ -10,6 +10,7 @@ import dataclasses
 
 import numpy as np
 
+from jaxsoa.model.joints import Joint, on_host
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.viz.meshes import Mesh, along, box, capsule, cylinder, sphere
 
@@ -62,7 +63,7 @@ def _skeleton(robot: Multibody) -> _Skeleton:
         ends[link].append(max(candidates, key=np.linalg.norm) if candidates else 2 * np.asarray(robot.com[link], float))
     distance = [0.0] * robot.n_links
     for link, parent in enumerate(topology.parents):
-        if topology.kinds[link] != "free":
+        if topology.joints[link].position is None:
             distance[link] = float(np.linalg.norm(offsets[link])) + (distance[parent] if parent >= 0 else 0.0)
     reach = max(distance[k] + max(float(np.linalg.norm(e)) for e in ends[k]) for k in range(robot.n_links))
     return _Skeleton({k: [e for e in own if np.linalg.norm(e) > tiny] for k, own in ends.items()}, max(reach, 1e-3))
@@ -80,7 +81,7 @@ def primitive_shapes(robot: Multibody) -> tuple[Shape, ...]:
     for parent in topology.parents:
         depth.append(0 if parent < 0 else depth[parent] + 1)
     shapes = []
-    if "free" not in {topology.kinds[k] for k, parent in enumerate(topology.parents) if parent < 0}:
+    if all(topology.joints[k].position is None for k, parent in enumerate(topology.parents) if parent < 0):
         plate = cylinder(0.075 * reach, 0.03 * reach).moved(np.eye(3), np.array([0, 0, -0.015 * reach]))
         shapes.append(Shape(-1, plate, BASE_COLOR))
         shapes += [Shape(-1, capsule(np.zeros(3), end, 0.03 * reach), BASE_COLOR) for end in skeleton.ends[-1]]
@@ -88,14 +89,14 @@ def primitive_shapes(robot: Multibody) -> tuple[Shape, ...]:
         color = LINK_COLORS[depth[link] % len(LINK_COLORS)]
         ends = skeleton.ends[link]
         radius = _radius(float(robot.mass[link]), ends, reach)
-        body = _inertia_box(robot, link, reach) if topology.kinds[link] == "free" else None
+        body = _inertia_box(robot, link, reach) if topology.joints[link].position is not None else None
         if body is not None:
             shapes.append(Shape(link, body, color))
         elif not ends:
             shapes.append(Shape(link, sphere(1.2 * radius), color))
         shapes += [Shape(link, capsule(np.zeros(3), end, radius), color) for end in ends]
         axes = (np.asarray(robot.axis[link], float), np.asarray(robot.axis2[link], float))
-        shapes += [Shape(link, mark, JOINT_COLOR) for mark in _joint_marks(topology.kinds[link], axes, radius)]
+        shapes += [Shape(link, mark, JOINT_COLOR) for mark in _joint_marks(topology.joints[link], axes, radius)]
     return tuple(shapes)
 
 
@@ -121,16 +122,21 @@ def _inertia_box(robot: Multibody, link: int, reach: float) -> Mesh | None:
     return box(size).moved(axes, np.asarray(robot.com[link], float))
 
 
-def _joint_marks(kind: str, axes: tuple[np.ndarray, np.ndarray], radius: float) -> list[Mesh]:
-    """A drum about an axis that turns, a rail along one that slides, a ball for a spherical joint."""
-    origin = np.zeros(3)
-    turn, rail = cylinder(1.15 * radius, 2.8 * radius), box((1.2 * radius, 1.2 * radius, 8 * radius))
-    marks = {
-        "prismatic": [(rail, axes[0])],
-        "cylindrical": [(rail, axes[0]), (turn, axes[0])],
-        "universal": [(turn, axes[0]), (turn, axes[1])],
-        "planar": [(box((6 * radius, 6 * radius, 0.6 * radius)), axes[0])],
-        "spherical": [(sphere(1.5 * radius), axes[0])],
-        "free": [],
-    }
-    return [mesh.moved(along(axis), origin) for mesh, axis in marks.get(kind, [(turn, axes[0])])]
+def _joint_marks(joint: Joint, axes: tuple[np.ndarray, np.ndarray], radius: float) -> list[Mesh]:
+    """A drum about an axis that turns, a rail along one that slides, a ball for three turns, a plate for two slides."""
+    if joint.position is not None:
+        return []
+    q = np.zeros(joint.nq)
+    if joint.quaternion is not None:
+        q[joint.quaternion] = (1, 0, 0, 0)
+    screws = on_host(joint, *axes, 0.0, q)[2]
+    turns = [screw[:3] for screw in screws if screw[:3].any()]
+    slides = [screw[3:] for screw in screws if not screw[:3].any()]
+    if len(turns) == 3:
+        marks = [(sphere(1.5 * radius), turns[0])]
+    elif len(slides) == 2:
+        marks = [(box((6 * radius, 6 * radius, 0.6 * radius)), np.cross(*slides))]
+    else:
+        turn, rail = cylinder(1.15 * radius, 2.8 * radius), box((1.2 * radius, 1.2 * radius, 8 * radius))
+        marks = [(rail, axis) for axis in slides] + [(turn, axis) for axis in turns]
+    return [mesh.moved(along(axis), np.zeros(3)) for mesh, axis in marks]

@@ -158,7 +158,6 @@ class Viewer:
         low, high = self._bounds()
         middle, radius = (low + high) / 2, max(float(np.linalg.norm(high - low)) / 2, 0.6 * size)
         cell = 10.0 ** np.floor(np.log10(size))
-        ground = min(float(low[2]), 0.0)
         scene.add_grid(
             "/ground",
             width=40 * cell,
@@ -166,7 +165,7 @@ class Viewer:
             cell_size=cell / 2,
             section_size=cell,
             fade_distance=14 * radius,
-            position=(0.0, 0.0, ground),
+            position=(0.0, 0.0, 0.0),
         )
         self.server.initial_camera.position = middle + 1.75 * radius * np.array([0.8, -0.9, 0.5])
         self.server.initial_camera.look_at = middle

@@ -156,7 +156,13 @@ def innovations_family(q, v, a, tau):
     a = soa.forward_dynamics(TREE, q, v, tau)
     nu = lambda t: soa.innovations_velocity(TREE, TREE.integrate(q, t * v), v + t * a)  # noqa: E731
     motion = soa.innovations_motion(TREE, q, v, tau)
+    # A control that cancels the Coriolis term and brakes: every coordinate by itself, nu' = -3 nu.
+    of_velocity = lambda v: soa.innovations_velocity(TREE, q, v)  # noqa: E731
+    (braking,) = jax.vjp(of_velocity, v)[1](motion.coriolis - 3 * motion.nu)
+    braked = soa.forward_dynamics(TREE, q, v, braking)
+    slower = lambda t: soa.innovations_velocity(TREE, TREE.integrate(q, t * v), v + t * braked)  # noqa: E731
     return {
+        "braked": jax.jvp(slower, (0.0,), (1.0,))[1],
         "nu": motion.nu,
         "rate": jax.jvp(nu, (0.0,), (1.0,))[1],
         "coriolis": motion.coriolis,
@@ -174,6 +180,7 @@ def test_diagonalized_coordinates(state):
     found = {key: np.asarray(value) for key, value in innovations_family(q, v, a, tau).items()}
     assert_close(found["nu"] @ found["nu"] / 2, found["energy"], 1e-12, "kinetic energy")
     assert_close(found["rate"] + found["coriolis"], found["epsilon"], 1e-10, "equation of motion")
+    assert_close(found["braked"], -3 * found["nu"], 1e-10, "decoupled control")
     assert_close(found["back"], v, 1e-11, "and back to v")
     assert_close(found["nu"] @ found["epsilon"], np.asarray(v) @ np.asarray(tau), 1e-11, "power")
     assert_close(found["velocity"], found["nu"], 1e-13)

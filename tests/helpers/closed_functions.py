@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from helpers.tree_functions import Entry
 
-from jaxsoa import closed_chain as cc
+from jaxsoa import closed_chain as cc, simulate
 from jaxsoa.closed_chain.embedding import AggregateBody
 
 #: Methods of the grasp that are other ways to the same answer; "analytic" is for arms of six degrees of freedom.
@@ -53,6 +53,17 @@ def closed_functions() -> dict[str, Entry]:
         q = tuple(x + 1e-3 for x in s["q"])
         return cc.project_grasp(g.system, q, s["v"], _pose(g, s), s["twist"], turns)
 
+    def carried(g, s):
+        motion = simulate.GraspMotion(s["q"], s["v"], _pose(g, s), s["twist"])
+        turns = cc.grasp_rotations(g.system, s["q"], _pose(g, s))
+        return simulate.grasp_step(g.system, motion, s["tau"], 0.01, turns, integrator="semi_implicit_euler")
+
+    def carried_on(g, s):
+        torques = tuple(x[None] for x in s["tau"])
+        return simulate.grasp_rollout(
+            g.system, s["q"], s["v"], _pose(g, s), torques, 0.01, integrator="semi_implicit_euler"
+        )
+
     dynamics = cc.grasp_forward_dynamics
     entries = {
         "closed_chain.close_loops": on_loops(cc.close_loops, "q"),
@@ -63,6 +74,9 @@ def closed_functions() -> dict[str, Entry]:
         "closed_chain.loop_jacobian": on_loops(cc.loop_jacobian, "q"),
         "closed_chain.loop_effective_inertia": on_loops(cc.loop_effective_inertia, "q"),
         "closed_chain.loop_forward_dynamics": on_loops(cc.loop_forward_dynamics, "q", "v", "tau", "f_ext"),
+        "closed_chain.linearize_loop_forward_dynamics": on_loops(
+            cc.linearize_loop_forward_dynamics, "q", "v", "tau", "f_ext"
+        ),
         "closed_chain.loop_inverse_dynamics": inverse(),
         "closed_chain.loop_inverse_dynamics, torques": inverse(least="torques"),
         "closed_chain.holding": Entry(held, "linkage"),
@@ -86,6 +100,8 @@ def closed_functions() -> dict[str, Entry]:
         ),
         "closed_chain.project_grasp": Entry(projected, "grasp"),
         "closed_chain.cut_chain_dynamics": Entry(two_arms, "grasp"),
+        "simulate.grasp_step": Entry(carried, "grasp", exact=False),
+        "simulate.grasp_rollout": Entry(carried_on, "grasp", exact=False),
     }
     for method in GRASP_METHODS:
         entries[f"closed_chain.grasp_forward_dynamics, {method}"] = on_grasp(dynamics, "q", "v", "tau", method=method)

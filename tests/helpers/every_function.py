@@ -14,12 +14,14 @@ from helpers.closed_functions import closed_functions
 from helpers.tree_functions import Entry, by_signature, tree_functions
 
 import jaxsoa as soa
-from jaxsoa import closed_chain, convert, identify, models, optimize, simulate, viz
+from jaxsoa import closed_chain, contact, convert, identify, ik, models, optimize, simulate, viz
 
 MODULES = {
     "soa": soa,
     "closed_chain": closed_chain,
     "closed_chain.mechanisms": closed_chain.mechanisms,
+    "contact": contact,
+    "ik": ik,
     "simulate": simulate,
     "optimize": optimize,
     "identify": identify,
@@ -63,11 +65,12 @@ _REASONS = {
     "results": """
         soa.OperationalSpaceDynamics soa.InverseKinematics soa.HybridDerivatives soa.LinearizedHybridDynamics
         closed_chain.LinearizedLoopDynamics simulate.GraspMotion optimize.ConstrainedSolution optimize.Multipliers
-        optimize.OptimalTrajectory models.Rod""",
+        optimize.OptimalTrajectory models.Rod contact.Solution contact.Step soa.Symbolic simulate.Sensitivity
+        closed_chain.LinearizedGraspDynamics closed_chain.LinearizedEmbeddedDynamics""",
     "not in the table yet: only what tests of their own try is known": """
-        soa.coriolis_times soa.external_forces soa.inverse_kinematics soa.differential_inverse_kinematics
-        closed_chain.linearize_loop_forward_dynamics simulate.grasp_rollout simulate.grasp_step optimize.constrained
-        optimize.optimal_trajectory optimize.shifted""",
+        optimize.track soa.tracking_regressor simulate.trajectory_sensitivity simulate.linearize_actuated_step
+        closed_chain.grasp_compliance closed_chain.linearize_grasp_forward_dynamics
+        closed_chain.linearize_embedded_dynamics""",
     "constants": "soa.IDENTITIES closed_chain.Constraint simulate.INTEGRATORS identify.BLOCKS",
     "parts of a model or a problem, made once on the host": """
         soa.Builder soa.from_arrays soa.prescribed_mask closed_chain.Coupling closed_chain.Distance closed_chain.Loop
@@ -82,28 +85,34 @@ _REASONS = {
         models.planar_arm models.puma560 models.stanford_arm models.random_tree models.Section models.circle
         models.rectangle models.rod soa.merge closed_chain.CoupledRobot optimize.Equality optimize.Inequality
         optimize.clear_of_sphere optimize.friction_cone optimize.Setup optimize.Parametrized
-        optimize.parametrized_problem optimize.parametrized_start""",
+        optimize.parametrized_problem optimize.parametrized_start optimize.within_joint_limits contact.Points
+        contact.Scene contact.Cones contact.Settings contact.points_of contact.Ball contact.Box contact.Capsule
+        contact.HeightField contact.Plane contact.Surface ik.Direction ik.Pose ik.Position""",
+    "the solver inside `contact.step`": "contact.solve",
     "looks at values, so it cannot be traced": """
         soa.base_parameters closed_chain.check_grasp identify.prepare identify.resample identify.segments
         identify.zero_phase identify.condition_number identify.design identify.random_trajectory identify.fit
-        identify.FourierTrajectory identify.Parameters identify.make_physical identify.residual_rms""",
+        identify.FourierTrajectory identify.Parameters identify.make_physical identify.residual_rms
+        optimize.violated""",
     "controllers, actuators and integrators, tested inside `rollout`": """
         simulate.Gear simulate.Lag simulate.PDServo simulate.Sampled simulate.Saturation simulate.TorqueSpeed
         simulate.ActuatorDescription simulate.Actuators simulate.Delay simulate.actuator_set simulate.motor
-        simulate.pid_servo simulate.position_servo simulate.velocity_servo simulate.JointSprings simulate.Springs""",
+        simulate.pid_servo simulate.position_servo simulate.velocity_servo simulate.JointSprings simulate.Springs
+        optimize.Tracking simulate.Fluid simulate.GravityCompensation""",
     "sensors, tested against MuJoCo": """
         simulate.Accelerometer simulate.ForceSensor simulate.FrameSensor simulate.Gyro simulate.InertialNoise
-        simulate.JointPosition simulate.JointVelocity simulate.Sensors simulate.sensor_set""",
+        simulate.JointPosition simulate.JointVelocity simulate.Sensors simulate.sensor_set simulate.Observation
+        simulate.observation simulate.Command simulate.commands""",
     "batches of their own, over devices, tested by test_sharding.py": """
         soa.sharded_rollout simulate.device_mesh simulate.shard_batch simulate.sharded_map
         simulate.sharded_value_and_grad simulate.to_host""",
     "files, settings and the terminal": """
         soa.clear_caches soa.load_mjcf_actuators soa.load_mjcf_keyframes soa.load_mjcf_sensors soa.load_mjcf_springs
         soa.fast_cpu soa.low_latency_cpu soa.export_function soa.load_function soa.load soa.save soa.load_mjcf
-        soa.load_mjcf_constraints soa.load_urdf soa.save_urdf simulate.ProgressBar simulate.run_study
-        simulate.save_archive viz.Mesh viz.film viz.picture viz.Shape viz.primitive_shapes viz.Viewer viz.view
-        viz.urdf_shapes""",
-    "algebra of symbols": "soa.derive soa.simplify soa.solve_for",
+        soa.load_mjcf_constraints soa.load_mjcf_passive soa.load_urdf soa.save_urdf simulate.ProgressBar
+        simulate.run_study simulate.save_archive viz.Mesh viz.film viz.picture viz.Shape viz.primitive_shapes viz.Viewer
+        viz.view viz.urdf_shapes""",
+    "algebra of symbols": "soa.derive soa.simplify soa.solve_for soa.symbolic",
     "parts of the decompositions, which call them": "decomposition.inboard decomposition.outboard",
     "arrays of any shape, not of a model": """
         convert.linear_first convert.angular_first convert.world_to_local convert.local_to_world convert.motion_at

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 
 import jaxsoa as soa
-from jaxsoa import identify, optimize, simulate
+from jaxsoa import contact, identify, optimize, simulate
 
 
 class Entry(NamedTuple):
@@ -85,6 +85,31 @@ def _segment(s) -> identify.TrajectoryData:
     return identify.TrajectoryData(q, v, s["torques"], 0.01)
 
 
+def _touching(robot, s) -> contact.Scene:
+    """A ball on the last link that has just touched the ground."""
+    name = _last_frame(robot)
+    height = soa.frame_pose(robot, s["q"], name)[1][2] - 0.1 + 1e-5
+    return contact.Scene(contact.Points(name, radii=[0.1]), contact.Plane((0.1, 0.0, 1.0), height), 0.5, 0.2, 1e-6)
+
+
+def _stop(robot) -> dict[str, Any]:
+    """What `constrained` is asked for: an upper limit on the torques, and rest at the end."""
+    path = optimize.Inequality(lambda x, u: u - 2.0)
+    return {"path": path, "final": optimize.Equality(lambda x: x.v[:1]), "max_rounds": 1, "max_iterations": 1}
+
+
+def _constrained(robot, s) -> optimize.ConstrainedSolution:
+    return optimize.constrained(_problem(robot), _start(s), s["torques"][:2], **_stop(robot))
+
+
+def _optimal(robot, s):
+    def make(parameters):
+        return optimize.Setup(_problem(robot), _start(s), optimize.Inequality(lambda x, u: u - 2.0), ())
+
+    found = optimize.optimal_trajectory(make, s["nu"], s["torques"][:2], max_rounds=1, max_iterations=1)
+    return found.states, found.controls, found.cost
+
+
 def tree_functions() -> dict[str, Entry]:
     servo = {"stiffness": 3.0, "damping": 0.5}
 
@@ -133,6 +158,23 @@ def tree_functions() -> dict[str, Entry]:
 
         return call
 
+    def found_posture(robot, s):
+        target = soa.frame_pose(robot, s["q"], _last_frame(robot))[1]
+        options = {"seeds": 2, "iterations": 4}
+        found = soa.inverse_kinematics(robot, s["q"] + 0.1, _last_frame(robot), target, **options)
+        return found.q, found.residual
+
+    def posture_rate(robot, s):
+        return soa.differential_inverse_kinematics(robot, s["q"], _last_frame(robot), s["force"], 0.01, damping=0.1)
+
+    def touched(robot, s):
+        found = contact.step(robot, _touching(robot, s), s["q"], s["v"], s["tau"], 0.01)
+        return found.q, found.v, found.impulses, found.gaps
+
+    def moved_on(robot, s):
+        found = optimize.shifted(_constrained(robot, s))
+        return found.controls, found.multipliers
+
     dec, link = soa.decomposition, identify.link_pseudo_inertias
     entries = {
         "soa.rollout": Entry(rolled()),
@@ -146,6 +188,20 @@ def tree_functions() -> dict[str, Entry]:
         "soa.operational_space_inertia": Entry(
             lambda r, s: soa.operational_space_inertia(r, s["q"], (_last_frame(r),)), "floating"
         ),
+        "soa.coriolis_times": Entry(lambda r, s: soa.coriolis_times(r, s["q"], s["v"], s["a"])),
+        "soa.external_forces": Entry(lambda r, s: soa.external_forces(r, s["q"], {_last_frame(r): s["force"]})),
+        "soa.inverse_kinematics": Entry(found_posture, "pendulum", smooth=False, exact=False),
+        "soa.differential_inverse_kinematics": Entry(posture_rate, smooth=False),
+        "contact.step": Entry(touched, "floating", smooth=False, exact=False),
+        "contact.gaps": Entry(lambda r, s: contact.gaps(r, _touching(r, s), s["q"])),
+        "contact.Compliant": Entry(
+            lambda r, s: contact.Compliant(_touching(r, s).points, contact.Plane(height=10.0), 50.0)(r, s["q"], s["v"])
+        ),
+        "optimize.constrained": Entry(
+            lambda r, s: _constrained(r, s)[:4], "pendulum", smooth=False, exact=False
+        ),
+        "optimize.optimal_trajectory": Entry(_optimal, "pendulum", smooth=False, exact=False),
+        "optimize.shifted": Entry(moved_on, "pendulum", smooth=False, exact=False),
         "soa.Multibody": Entry(
             lambda r, s: (r.integrate(s["q"], s["dv"]), r.difference(s["q"], r.integrate(s["q"], s["v"])))
         ),

@@ -174,6 +174,9 @@ def test_fingers_that_mimic_follow():
         (("tip", jnp.zeros(4)), "Batch with jax.vmap"),
         (("tip", (jnp.eye(4), jnp.zeros(3))), "rotation has shape"),
         (([], []), "needs a frame"),
+        (("tip", (2 * jnp.eye(3), jnp.zeros(3))), "no rotation matrix"),
+        (("tip", jnp.array([0.1, jnp.nan, 0.0])), "position of the target of frame 'tip' must be finite"),
+        (("tip", Direction((0, 0, 0), (1, 0, 0))), "axis of the target of frame 'tip' must not be zero"),
     ],
 )
 def test_what_is_not_a_problem_is_refused(arguments, words):

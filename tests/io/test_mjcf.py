@@ -164,12 +164,13 @@ def test_what_is_left_out_is_listed_in_one_warning():
     with pytest.warns(soa.ModelWarning) as record:
         robot = soa.load_mjcf(mjcf(bodies, rest, '<option density="1.2"/>'))
     assert robot.joint_names == ("j", "k")
+    assert robot.stiffness.tolist() == [3, 0]
     assert len(record) == 1
     message = str(record[0].message)
     for fragment in (
         "contacts of geoms (1)", "load_mjcf_actuators reads (act)", "fixed tendons", "(t)",
-        "load_mjcf_springs reads (j)", "load_mjcf_constraints",
-        "(eq)", "gravity compensation of bodies (c)", "mocap bodies", "(m)", "surrounding fluid",
+        "load_mjcf_constraints",
+        "(eq)", "load_mjcf_passive reads (c)", "mocap bodies", "(m)", "surrounding fluid",
     ):  # fmt: skip
         assert fragment in message
     assert record[0].filename == __file__
@@ -299,7 +300,7 @@ def test_equalities_without_a_counterpart_are_refused():
     xml = mjcf(
         one('<joint name="j"/>'),
         '<tendon><fixed name="t"><joint joint="j" coef="1"/></fixed></tendon>'
-        '<equality><tendon name="te" tendon1="t"/></equality>',
+        '<equality><tendon name="te" tendon1="t" tendon2="t" polycoef="0 1 2"/></equality>',
     )
     with pytest.warns(soa.ModelWarning, match="tendons"):
         robot = soa.load_mjcf(xml)

@@ -12,13 +12,16 @@ import pytest
 from mjcf_collection import MJCF_FILES, compile_quietly
 
 import jaxsoa as soa
+from jaxsoa import closed_chain as cc
 from jaxsoa.io import mjcf_devices as devices
+from jaxsoa.io.mjcf import left_out
+from jaxsoa.io.mjcf_constraints import mjcf_equalities
 
 SUITE = [name for name in MJCF_FILES if name.startswith(("dm_control/suite/", "gymnasium/envs/mujoco/assets/"))]
 SLOW = ("humanoid", "dog", "quadruped", "stacker", "manipulator", "cheetah", "hopper", "walker", "finger", "ant")
 
 ARM = """
-<mujoco><option gravity="0.5 0 -9.81"/>
+<mujoco><option gravity="0.5 0 -9.81" density="30" viscosity="0.4" wind="0.3 -0.2 0.1"/>
   <worldbody><site name="fixed" pos="0.1 0.2 0.3" euler="10 20 30"/>
     <body name="upper" pos="0 0 1"><joint name="shoulder" axis="0 1 0" stiffness="3" springref="0.2" damping="0.1"/>
       <geom type="capsule" fromto="0 0 0 0.5 0 0" size="0.05"/>
@@ -28,7 +31,7 @@ ARM = """
       <body name="lower" pos="0.5 0 0"><joint name="elbow" axis="0 1 0" armature="0.02"/>
         <joint name="slide" type="slide" axis="1 0 0"/>
         <geom type="capsule" fromto="0 0 0 0.4 0.1 0" size="0.04"/><site name="tip" pos="0.4 0.1 0" euler="5 40 9"/>
-        <body name="hand" pos="0.4 0.1 0"><joint name="wrist" type="ball" stiffness="0.7"/>
+        <body name="hand" pos="0.4 0.1 0" gravcomp="0.8"><joint name="wrist" type="ball" stiffness="0.7"/>
           <geom type="box" size="0.03 0.05 0.08"/><site name="palm" pos="0 0 0.1" euler="30 0 10"/></body>
       </body>
     </body>
@@ -81,7 +84,6 @@ def quietly(load, *arguments):
 def random_state(model, robot, seed=0):
     """The same random state here and there, forces and accelerations of MuJoCo computed; no contacts, no limits."""
     model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_CONSTRAINT
-    model.opt.density = model.opt.viscosity = 0
     rng, data = np.random.default_rng(seed), mujoco.MjData(model)
     mujoco.mj_integratePos(model, data.qpos, rng.normal(size=model.nv), 0.3)
     data.qvel[:] = rng.normal(size=model.nv)
@@ -131,14 +133,16 @@ def check_sensors(robot, model):
         assert_close(reading, expected, name)
 
 
-def check_springs(robot, model):
-    """Springs and dampers: MuJoCo's passive forces, with our own damping of joints taken off."""
-    springs = quietly(soa.load_mjcf_springs, robot, model)
+def check_passive(robot, model):
+    """Springs, dampers, the medium: MuJoCo's passive forces, with our own damping of joints taken off."""
+    forces = quietly(soa.load_mjcf_passive, robot, model)
     data, theirs, q, v, _ = random_state(model, robot, seed=2)
     passive = theirs.tau_from(np.array(data.qfrc_passive), q) + np.asarray(robot.damping) * v
     if hasattr(robot, "stiffness"):
         passive = passive + np.asarray(robot.stiffness * robot.difference(robot.rest, jnp.asarray(q)))
-    assert_close(jax.jit(lambda s, r, q, v: s(r, q, v))(springs, robot, q, v), passive, "qfrc_passive")
+    found = jax.jit(lambda s, r, q, v: sum(force(r, q, v) for force in s))(forces, robot, q, v)
+    assert_close(found, passive, "qfrc_passive")
+    return [type(force).__name__ for force in forces]
 
 
 def test_everything_in_one_arm():
@@ -146,7 +150,7 @@ def test_everything_in_one_arm():
     robot = quietly(soa.load_mjcf, model)
     check_actuators(robot, model)
     check_sensors(robot, model)
-    check_springs(robot, model)
+    assert check_passive(robot, model) == ["Springs", "Fluid", "GravityCompensation"]
     assert devices.unsupported_sensors(model) == ["touch: touch"]
     with pytest.warns(soa.ModelWarning, match="sensors without a counterpart here: touch: touch"):
         soa.load_mjcf_sensors(robot, model)
@@ -170,4 +174,51 @@ def test_models_of_the_suites(name):
         check_actuators(robot, model)
     if model.nsensor > len(devices.unsupported_sensors(model)):
         check_sensors(robot, model)
+    if model.opt.density > 0:
+        assert "Fluid" in check_passive(robot, model)
     assert {line.split(": ")[1] for line in devices.unsupported_sensors(model)} <= {"touch", "rangefinder"}
+
+
+TENDONS = """
+<mujoco><worldbody><body><joint name="a" ref="0.2"/><geom size="0.1"/>
+    <body pos="1 0 0"><joint name="b" axis="0 1 0"/><geom size="0.1"/>
+    <body pos="1 0 0"><joint name="c" type="slide"/><geom size="0.1"/></body></body></body></worldbody>
+  <tendon><fixed name="three"><joint joint="a" coef="0.3"/><joint joint="b" coef="-0.5"/><joint joint="c" coef="2"/>
+    </fixed><fixed name="two"><joint joint="a" coef="1"/><joint joint="b" coef="0.7"/></fixed></tendon>
+  <equality><tendon tendon1="three"/><tendon tendon1="three" tendon2="two" polycoef="0.1 0.6"/>
+    <tendon tendon1="two" polycoef="0.2 1"/></equality>
+</mujoco>
+"""
+
+
+def test_equalities_of_tendons_are_mujocos():
+    model = mujoco.MjModel.from_xml_string(TENDONS)
+    model.opt.jacobian = mujoco.mjtJacobian.mjJAC_DENSE
+    robot = quietly(soa.load_mjcf, model)
+    loops = soa.load_mjcf_constraints(robot, model)
+    data = mujoco.MjData(model)
+    data.qpos[:] = q = np.array([0.5, -0.3, 0.7])
+    mujoco.mj_forward(model, data)
+    J, errors = (
+        np.asarray(x)
+        for x in jax.jit(lambda q: (cc.loop_jacobian(robot, loops, q), cc.loop_errors(robot, loops, q)))(q)
+    )
+    theirs = np.array(data.efc_J).reshape(3, 3)
+    scale = np.abs(theirs).max(axis=1)  # a coupling has the largest coefficient 1
+    scale *= np.sign(theirs[np.arange(3), np.abs(theirs).argmax(axis=1)])
+    np.testing.assert_allclose(J, theirs / scale[:, None], atol=1e-14)
+    np.testing.assert_allclose(errors, np.array(data.efc_pos)[:3] / scale, atol=1e-14)
+
+
+def test_nothing_of_the_suites_is_lost_but_geometry():
+    """What none of the readers reads, in all models: contacts, what senses them, and tendons routed in space."""
+    ignored = {}
+    for name in SUITE:
+        model = compile_quietly(MJCF_FILES[name])
+        if model.njnt:
+            mjcf_equalities(model, name)  # raises where one has no counterpart
+            left = [line for line in left_out(model) if ", which load_mjcf" not in line]
+            ignored[name] = [*left, *devices.unsupported_actuators(model), *devices.unsupported_sensors(model)]
+    geometry = ("contacts of geoms", "contact pairs", "tendons routed in space", ": touch", ": rangefinder")
+    lost = {name: [line for line in lines if not any(x in line for x in geometry)] for name, lines in ignored.items()}
+    assert len(ignored) > 20 and not any(lost.values()), lost

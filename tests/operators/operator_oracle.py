@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxsoa as soa
+from jaxsoa.algebra import terms as t
 from jaxsoa.dynamics.kinematics import kinematics
-from jaxsoa.operators import terms as t
 
 
 def skew(p):

@@ -8,7 +8,7 @@ import pytest
 from operator_oracle import case, close
 
 import jaxsoa as soa
-from jaxsoa.operators.terms import SpaceError
+from jaxsoa.algebra.terms import SpaceError
 
 ATOMS = (
     "H H_a phi psi E_phi E_psi S M P D G K L R Upsilon tau_bar Delta_phi Delta_psi Phi Psi armature pi_p phi_tilde "

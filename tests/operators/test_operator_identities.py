@@ -7,7 +7,7 @@ import pytest
 from operator_oracle import case, close
 
 import jaxsoa as soa
-from jaxsoa.operators.identities import IDENTITIES
+from jaxsoa.algebra.identities import IDENTITIES
 
 CASES = {
     "all": ("tree", "noisy", "chain", "base", "hybrid"),

@@ -7,12 +7,12 @@ import pytest
 from operator_oracle import case, close
 
 import jaxsoa as soa
+from jaxsoa.algebra import terms as t
+from jaxsoa.algebra.expression import Operator
+from jaxsoa.algebra.rules import OPTIONAL, RULES, _letter, with_adjoints
+from jaxsoa.algebra.words import expand, factor, word_size
 from jaxsoa.dynamics.inverse import base_acceleration, bias_forces, dissipation
 from jaxsoa.dynamics.kinematics import link_inertias, moving_kinematics
-from jaxsoa.operators import terms as t
-from jaxsoa.operators.expression import Operator
-from jaxsoa.operators.rules import OPTIONAL, RULES, _letter, with_adjoints
-from jaxsoa.operators.words import expand, factor, word_size
 
 EVERY_RULE = with_adjoints((*RULES, *OPTIONAL.values()))
 

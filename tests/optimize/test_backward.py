@@ -11,9 +11,9 @@ from helpers.compare import assert_close
 import jaxsoa as soa
 from jaxsoa.one_kernel import OFF
 from jaxsoa.optimize import tasks
+from jaxsoa.optimize._ilqr import Model, Policy, backward
 from jaxsoa.optimize.alone import alone
 from jaxsoa.optimize.costs import Quadratic
-from jaxsoa.optimize.ilqr import Model, Policy, backward
 from jaxsoa.optimize.small_dense import LARGEST, solve_positive, transposed_product
 
 MARK = "xla_cpu_small_call"

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import scipy.optimize
 
+import jaxsoa as soa
 from jaxsoa import optimize
 from jaxsoa.optimize import Equality, Inequality, LeastSquares
 
@@ -92,6 +93,11 @@ def test_what_cannot_be_is_reported_with_its_name():
     assert np.isfinite(found.controls).all() and np.isfinite(found.cost)
     assert float(found.violations[0]) < 1e-3 < 0.1 < float(found.violations[1])  # it is the end that is missed
     assert (np.abs(found.controls) <= 1).all()
+    assert optimize.violated(found, path, END) == {"arrive": float(found.violations[1])}
+    again = optimize.violated(found, (END,), (END,), tolerance=-1.0)
+    assert list(again) == ["arrive", "arrive (2)"]
+    with pytest.raises(ValueError, match="there are 1 constraints"):
+        optimize.violated(found, path)
 
 
 def test_warm_starts_take_fewer_iterations_and_problems_are_batched():
@@ -170,6 +176,19 @@ def test_a_free_final_time_equals_scipys():
     assert bool(found.converged)
     np.testing.assert_allclose(found.cost, theirs.fun, rtol=1e-6)
     np.testing.assert_allclose(found.states.parameters[-1], theirs.x[-1:], rtol=1e-4)
+
+
+def test_nothing_is_nan_at_the_centre_of_an_obstacle():
+    robot = soa.models.pendulum()
+    tip = soa.frame_pose(robot, jnp.zeros(1), "tip")[1]
+    inside = optimize.clear_of_sphere(robot, "tip", tip, 0.2).function
+    value, slope = jax.jit(lambda q: (inside(soa.State(q, q)), jax.jacfwd(lambda q: inside(soa.State(q, q)))(q)))(
+        jnp.zeros(1)
+    )
+    np.testing.assert_allclose(value, [0.2], atol=1e-15)
+    assert np.isfinite(slope).all()
+    with pytest.raises(ValueError, match=r"world position \(3,\)"):
+        optimize.clear_of_sphere(robot, "tip", tip[:2], 0.2)
 
 
 @pytest.mark.parametrize(

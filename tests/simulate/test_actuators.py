@@ -88,6 +88,28 @@ def test_an_inertial_unit_reads_gravity_and_its_noise_has_the_density_given():
     np.testing.assert_allclose(steps.std(), 0.2 * np.sqrt(2 * 0.01 / 3), rtol=0.02)
 
 
+def test_observations_and_commands_by_name():
+    robot = soa.models.random_tree(2, 3, kinds=["spherical", "revolute"], shape="chain")
+    first, *_, last = robot.joint_names
+    at = simulate.mount(robot, robot.link_names[-1])
+    sensors = simulate.sensor_set(
+        [simulate.JointPosition("ball", first), simulate.Gyro("gyro", at), simulate.JointVelocity("speed", last)]
+    )
+    seen = simulate.observation(robot, sensors)
+    assert seen.names == ("ball", "gyro", "speed") and seen.sizes[:2] == (4, 3) and seen.size == sum(seen.sizes)
+    q, v = robot.neutral(), jnp.linspace(0.1, 1.0, robot.nv)
+    x = jax.jit(lambda q, v: seen.vector(sensors(robot, q, v)))(q, v)
+    np.testing.assert_array_equal(x[seen.place("ball")], q[robot.q_index(first)])
+    np.testing.assert_array_equal(seen.dict(x)["speed"], v[robot.v_index(last)])
+    torques = simulate.commands(robot)
+    tau = torques.vector({first: (1, 2, 3)}, default=0.0)
+    np.testing.assert_array_equal(tau[robot.v_index(first)], [1, 2, 3])
+    assert tau.shape == (robot.nv,) and float(jnp.abs(tau).sum()) == 6
+    motors = servos()
+    said = {"pid": 0.4, "speed": 0.2, "lag": 0.3}
+    np.testing.assert_array_equal(simulate.commands(motors).vector(said), motors.command(said))
+
+
 @pytest.mark.parametrize(
     ("make", "words"),
     [
@@ -97,6 +119,11 @@ def test_an_inertial_unit_reads_gravity_and_its_noise_has_the_density_given():
         (lambda: servos().command({"pod": 1.0}), "no actuator named 'pod'"),
         (lambda: simulate.FrameSensor("s", "speed", simulate.mount(ROBOT, ROBOT.link_names[0])), "got 'speed'"),
         (lambda: simulate.sensor_set([simulate.JointPosition("s", FIRST)] * 2), "Two sensors"),
+        (lambda: simulate.commands(servos()).vector({"pod": 1.0}), "nothing named 'pod'.*'pid'"),
+        (lambda: simulate.commands(servos()).vector({"pid": 1.0}), "no value for 'speed', 'lag'"),
+        (lambda: simulate.commands(servos()).vector({"pid": jnp.zeros(2)}, 0.0), "'pid' has 1 numbers"),
+        (lambda: simulate.commands(servos()).dict(jnp.zeros(2)), "Batch with jax.vmap"),
+        (lambda: simulate.Observation(("a", "a")), "Names must differ"),
         (lambda: soa.rollout(ROBOT, [0, 0], [0, 0], jnp.zeros((4, 2)), 0.1, actuators=servos()), r"\(None, 3\)"),
     ],
 )

@@ -120,6 +120,11 @@ def test_a_start_that_is_open_or_nonsense_is_refused():
         soa.rollout(robot, q, jnp.zeros(4), None, 1e-2, steps=2, prescribed=jnp.ones(3, bool))
     with pytest.raises(ValueError, match="prescribed must be bool"):
         soa.step(robot, q, jnp.zeros(4), jnp.zeros(4), 1e-2, prescribed=jnp.ones(4))
+    with pytest.raises(soa.ModelError, match=r"'left_tip' and 'left2' .* fixed to link 'left2'"):
+        soa.rollout(robot, q, jnp.zeros(4), None, 1e-2, steps=2, loops=cc.weld("left_tip", "left2"))
+    with pytest.raises(ValueError, match=r"cannot follow the prescribed joints left1_joint.* 0 independent"):
+        every, a = jnp.ones(4, bool), jnp.array([1.0, 0.0, 0.0, 0.0])
+        soa.rollout(robot, q, jnp.zeros(4), None, 1e-2, steps=2, loops=loops, prescribed=(every, a))
     with pytest.raises(ValueError, match="f_ext must have shape"):
         soa.rollout(robot, q, jnp.zeros(4), None, 1e-2, steps=2, f_ext=jnp.zeros((2, 6)))
 

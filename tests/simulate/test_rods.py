@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from helpers.compare import assert_close
 from numpy.testing import assert_allclose
+from scipy.integrate import simpson, solve_bvp
 
 import jaxsoa as soa
 from jaxsoa.dynamics.springs import spring_energy, spring_torque
@@ -16,8 +17,8 @@ BENDING, TWISTING = E * np.pi * RADIUS**4 / 4, G * np.pi * RADIUS**4 / 2
 
 def test_a_cantilever_bends_twists_and_rings_as_beam_theory_says():
     n = 20
-    rod = soa.models.rod(LENGTH, n, soa.models.circle(RADIUS), E=E, G=G, density=DENSITY)
-    robot, k = rod.robot, np.asarray(rod.springs.stiffness)
+    robot = soa.models.rod(LENGTH, n, soa.models.circle(RADIUS), E=E, G=G, density=DENSITY)
+    k = np.asarray(robot.stiffness)
 
     J, M = (np.asarray(x) for x in jax.jit(lambda q: (soa.jacobian(robot, q, "tip"), soa.mass_matrix(robot, q)))(
         robot.neutral()
@@ -34,18 +35,15 @@ def test_a_cantilever_bends_twists_and_rings_as_beam_theory_says():
 
 
 def test_a_rod_keeps_its_energy_and_is_differentiated_by_its_modulus():
-    rod = soa.models.rod(LENGTH, 4, soa.models.circle(RADIUS), E=E, G=G, density=DENSITY)
-    robot = rod.robot
-
     def run(E):
-        springs = soa.models.rod(LENGTH, 4, soa.models.circle(RADIUS), E=E, G=G, density=DENSITY).springs
+        robot = soa.models.rod(LENGTH, 4, soa.models.circle(RADIUS), E=E, G=G, density=DENSITY)
 
         def look(sample):
             energy = soa.kinetic_energy(robot, sample.q, sample.v) + soa.potential_energy(robot, sample.q)
-            return energy + springs.energy(robot, sample.q), soa.frame_pose(robot, sample.q, "tip")[1][2]
+            return energy, soa.frame_pose(robot, sample.q, "tip")[1][2]
 
         v = jnp.zeros(robot.nv)
-        options = {"steps": 400, "integrator": "rk4", "passive": springs, "record": look}
+        options = {"steps": 400, "integrator": "rk4", "record": look}
         return soa.rollout(robot, robot.neutral(), v, None, 2.5e-4, **options)
 
     @jax.jit
@@ -61,7 +59,7 @@ def test_a_rod_keeps_its_energy_and_is_differentiated_by_its_modulus():
 
 
 def test_spring_torques_are_gradients_and_isotropic_balls_are_as_in_mujoco():
-    robot = soa.models.rod(1.0, 2, soa.models.rectangle(0.01, 0.03), E=E, G=G, density=DENSITY).robot
+    robot = soa.models.rod(1.0, 2, soa.models.rectangle(0.01, 0.03), E=E, G=G, density=DENSITY)
     rng = np.random.default_rng(0)
     rest, q = (robot.integrate(robot.neutral(), jnp.asarray(rng.normal(size=6))) for _ in range(2))
     k = jnp.asarray(rng.uniform(1, 2, size=6))
@@ -79,6 +77,82 @@ def test_spring_torques_are_gradients_and_isotropic_balls_are_as_in_mujoco():
     assert_allclose(torque, gradient, atol=1e-8)
     assert_close(same, -3.0 * robot.difference(rest, q), 1e-12)
     assert_allclose(zero, 0, atol=1e-14)
+
+
+def elastica(load: float) -> tuple[float, float]:
+    """Tip (x, drop) / L of a cantilever under a force across it, load = F L^2 / EI: theta'' = -load cos theta."""
+
+    def ends(a, b):
+        return np.array([a[0], b[1]])
+
+    def slope(_, y):
+        return np.stack([y[1], -load * np.cos(y[0])])
+
+    s = np.linspace(0, 1, 200)
+    found = solve_bvp(slope, ends, s, np.stack([s, 1 - s]), tol=1e-9, max_nodes=20000)
+    angle = found.sol(np.linspace(0, 1, 2001))[0]
+    return simpson(np.cos(angle), dx=1 / 2000), simpson(np.sin(angle), dx=1 / 2000)
+
+
+def test_a_cantilever_under_a_large_force_is_an_elastica():
+    """F L^2 / EI = 10, the tip goes down by 0.81 L: converging with the square of the piece's length; and stretched."""
+    load = 10.0
+    push = jnp.zeros(6).at[5].set(-load * BENDING / LENGTH**2)
+    exact = np.array(elastica(load))
+    errors = []
+    for n in (5, 10):
+        robot = soa.models.rod(LENGTH, n, soa.models.circle(RADIUS), E=E, G=G, density=DENSITY)
+        robot = robot.with_gravity(jnp.zeros(3))
+
+        def rest(q, robot=robot):
+            still = jnp.zeros(robot.nv)
+            return soa.inverse_dynamics(robot, q, still, still, soa.external_forces(robot, q, {"tip": push}))
+
+        @jax.jit
+        def settled(robot=robot, rest=rest):
+            def newton(q, _):
+                def along(e):
+                    return jax.jvp(lambda d: rest(robot.integrate(q, d)), (jnp.zeros(robot.nv),), (e,))[1]
+
+                r, J = rest(q), jax.lax.map(along, jnp.eye(robot.nv)).T
+                dq = -jnp.linalg.solve(J, r)
+                return robot.integrate(q, dq * jnp.minimum(1, 0.3 / jnp.max(jnp.abs(dq)))), None
+
+            q = jax.lax.scan(newton, robot.neutral(), None, length=25)[0]
+            return rest(q), soa.frame_pose(robot, q, "tip")[1]
+
+        residual, tip = settled()
+        assert_allclose(residual, 0, atol=1e-8 * BENDING)
+        errors.append(np.abs(np.array([tip[0], -tip[2]]) / LENGTH - exact).max())
+    assert errors[1] < 1e-2 and errors[0] / errors[1] > 3.5
+
+
+def test_a_rod_of_traced_numbers_is_the_rod_of_those_numbers():
+    numbers = (LENGTH, RADIUS, E, G, DENSITY, 1e-3)
+
+    def build(length, radius, E, G, density, damping):
+        section = soa.models.circle(radius)
+        return soa.models.rod(length, 3, section, E=E, G=G, density=density, damping=damping, axial=True)
+
+    for one, other in zip(jax.tree.leaves(jax.jit(build)(*numbers)), jax.tree.leaves(build(*numbers)), strict=True):
+        assert_close(one, other, 1e-14)
+    robot = build(*numbers)
+    slides = np.array([robot.v_index(f"rod_slide{k}_joint").start for k in (1, 2, 3)])
+    assert_allclose(1 / robot.stiffness[slides], LENGTH / 3 / (E * np.pi * RADIUS**2))  # L / EA altogether
+    assert_allclose(robot.base_mass + robot.mass.sum(), DENSITY * np.pi * RADIUS**2 * LENGTH)
+
+
+def test_a_rod_between_other_links():
+    builder = soa.Builder("whip").link("hand", joint="revolute", axis=(0, 1, 0), mass=1.0, inertia=np.eye(3))
+    section = soa.models.rectangle(0.01, 0.02)
+    builder.rod("whip", parent="hand", position=(0.1, 0, 0), length=1.0, segments=3, section=section, E=E, G=G,
+                density=DENSITY)  # fmt: skip
+    robot = builder.link("bob", joint="revolute", parent="whip3", position=(1 / 6, 0, 0), mass=0.2).build()
+    assert robot.link_names == ("hand", "whip1", "whip2", "whip3", "bob")
+    assert_allclose(soa.frame_pose(robot, robot.neutral(), "whip_tip")[1], [1.1, 0, 0], atol=1e-15)
+    assert_allclose(robot.mass.sum(), 1.2 + DENSITY * 0.01 * 0.02)
+    bending = robot.stiffness[robot.v_index("whip2_joint")][1:]
+    assert_allclose(bending, np.array([0.01 * 0.02**3, 0.02 * 0.01**3]) * E / 4)
 
 
 def test_impossible_rods_are_refused():

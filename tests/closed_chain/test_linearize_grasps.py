@@ -1,0 +1,71 @@
+"""Linearized grasps and embedded mechanisms, against tangents of dense solutions that share no code with them."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from closed_chain_cases import Case
+from helpers.compare import assert_close
+
+from jaxsoa import closed_chain as cc
+from jaxsoa.spatial import rotation
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("sizes", "kinds"), [((6, 7), ("rigid", "soft")), ((3, 3, 3), ("point", "hinge", "slides"))])
+def test_a_grasp(sizes, kinds):
+    """Tall and short arms, redundant and free contacts: along one direction of everything, by (2.11) solved densely."""
+    c = Case(0, sizes, kinds)
+    system, n = c.system, sum(sizes)
+    q, v, tau = (tuple(map(jnp.asarray, x)) for x in (c.q, c.v, c.tau))
+    ends = np.cumsum(sizes)[:-1].tolist()
+    rng = np.random.default_rng(1)
+    directions = [jnp.asarray(rng.normal(size=k)) for k in (n, n, n, 6, 6)]
+
+    @jax.jit
+    def both(q, v, tau, R, p, V, directions):
+        def dense(t):
+            dq, dv, dtau, pose, dV = (t * d for d in directions)
+            moved = [a + d for a, d in zip(q, jnp.split(dq, ends), strict=True)]
+            faster = [a + d for a, d in zip(v, jnp.split(dv, ends), strict=True)]
+            harder = [a + d for a, d in zip(tau, jnp.split(dtau, ends), strict=True)]
+            turned = rotation.from_quaternion(rotation.exponential(pose[:3])) @ R, p + pose[3:]
+            s = cc.grasp_forward_dynamics(
+                system, moved, faster, harder, turned, object_velocity=V + dV, method="dense"
+            )
+            return jnp.concatenate(s.a), s.object_acceleration, s.contact_forces
+
+        found = cc.linearize_grasp_forward_dynamics(system, q, v, tau, (R, p), object_velocity=V)
+        return found, jax.jvp(dense, (0.0,), (1.0,))[1]
+
+    found, expected = both(q, v, tau, jnp.asarray(c.R), jnp.asarray(c.p), jnp.asarray(c.velocity), directions)
+    for k, name in enumerate(("joints", "object", "forces")):
+        matrices = found[5 * k : 5 * k + 5]
+        along = sum(np.asarray(m) @ np.asarray(d) for m, d in zip(matrices, directions, strict=True))
+        assert_close(along, expected[k], 1e-8, name)
+
+
+@pytest.mark.slow
+def test_a_five_bar_in_minimal_coordinates():
+    """Against tangents of the dense form through `expand`, along every coordinate."""
+    robot, loops, guess = cc.mechanisms.five_bar()
+    robot = robot.replace(stiffness=jnp.array([1.0, 2.0, 0.5, 3.0]))
+    embedding = cc.embed(robot, loops, ["left1_joint", "right1_joint"], guess)
+    rng = np.random.default_rng(0)
+    rates, tau, d_tau = jnp.asarray(rng.normal(size=2)), jnp.asarray(rng.normal(size=4)), rng.normal(size=4)
+
+    @jax.jit
+    def both(rates, tau, d_tau):
+        q = embedding.expand(embedding.coordinates(embedding.guess))
+
+        def dense(x):
+            at = embedding.expand(embedding.coordinates(q) + x[:2], q)
+            harder = tau + x[4] * d_tau
+            return cc.embedded_forward_dynamics(embedding, at, rates + x[2:4], harder, method="dense").rates
+
+        expected = jax.lax.map(lambda e: jax.jvp(dense, (jnp.zeros(5),), (e,))[1], jnp.eye(5))
+        return cc.linearize_embedded_dynamics(embedding, q, rates, tau), expected.T
+
+    found, expected = both(rates, tau, d_tau)
+    assert_close(np.concatenate([found.wrt_y, found.wrt_rates], axis=1), expected[:, :4], 1e-8)
+    assert_close(np.asarray(found.wrt_tau) @ d_tau, expected[:, 4], 1e-9)
