@@ -32,6 +32,10 @@ def clear_caches() -> None:
     It includes `jax.clear_caches()`, which alone leaves this library's own caches as they are. Freed memory is handed
     back to the system where the C library can do that (glibc). Functions that you jitted yourself stay valid, and
     compile anew too. Do not call it while other threads compute.
+
+    >>> soa.clear_caches()  # what is called next compiles again
+    >>> print(soa.mass_matrix(robot, q).shape)
+    (2, 2)
     """
     for clear in (*_clearing, *(cache.cache_clear for cache in functools_caches())):
         clear()

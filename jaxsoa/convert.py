@@ -48,7 +48,11 @@ __all__ = [
 
 
 def linear_first(x, axis: int = 0) -> Any:
-    """(angular, linear) to (linear, angular) along an axis of length six: vectors, rows of Jacobians (6, nv)."""
+    """(angular, linear) to (linear, angular) along an axis of length six: vectors, rows of Jacobians (6, nv).
+
+    >>> print(soa.convert.linear_first(np.arange(6)))
+    [3. 4. 5. 0. 1. 2.]
+    """
     xp, (x,) = _arrays(x)
     if x.ndim == 0 or not -x.ndim <= axis < x.ndim or x.shape[axis] != 6:
         raise ValueError(f"x must have length 6 along axis {axis}, got shape {x.shape}.")
@@ -56,19 +60,34 @@ def linear_first(x, axis: int = 0) -> Any:
 
 
 def angular_first(x, axis: int = 0) -> Any:
-    """(linear, angular) to (angular, linear): its own inverse is `linear_first`."""
+    """(linear, angular) to (angular, linear): its own inverse is `linear_first`.
+
+    >>> print(soa.convert.angular_first(np.array([3, 4, 5, 0, 1, 2])))
+    [0. 1. 2. 3. 4. 5.]
+    """
     return linear_first(x, axis)
 
 
 def world_to_local(x, rotation) -> Any:
-    """Spatial vectors (6,) or (6, n) in world axes to those of a frame with the given rotation (3, 3); same point."""
+    """Spatial vectors (6,) or (6, n) in world axes to those of a frame with the given rotation (3, 3); same point.
+
+    >>> R, _ = soa.frame_pose(robot, q, "tip")
+    >>> twist = soa.jacobian(robot, q, "tip") @ v
+    >>> print(jnp.allclose(soa.convert.local_to_world(soa.convert.world_to_local(twist, R), R), twist))
+    True
+    """
     xp, (x, rotation) = _arrays(x, rotation)
     _check_spatial(x, rotation)
     return xp.concatenate([rotation.T @ x[:3], rotation.T @ x[3:]])
 
 
 def local_to_world(x, rotation) -> Any:
-    """Spatial vectors (6,) or (6, n) in the axes of a frame to world axes: the inverse of `world_to_local`."""
+    """Spatial vectors (6,) or (6, n) in the axes of a frame to world axes: the inverse of `world_to_local`.
+
+    >>> quarter_turn = np.array([[0.0, -1, 0], [1, 0, 0], [0, 0, 1]])  # about z
+    >>> print(soa.convert.local_to_world(np.array([0, 0, 0, 1.0, 0, 0]), quarter_turn))
+    [0. 0. 0. 0. 1. 0.]
+    """
     xp, (x, rotation) = _arrays(x, rotation)
     _check_spatial(x, rotation)
     return xp.concatenate([rotation @ x[:3], rotation @ x[3:]])
@@ -79,6 +98,10 @@ def motion_at(x, offset) -> Any:
 
     With `offset` = -position of the frame this is the velocity of the point at the world's origin, which is what
     Pinocchio calls the reference frame WORLD; LOCAL_WORLD_ALIGNED is `linear_first` alone, LOCAL `world_to_local` too.
+
+    >>> spin = np.array([0, 0, 2.0, 0, 0, 0])  # 2 rad/s about z through the point of reference
+    >>> print(soa.convert.motion_at(spin, np.array([1.0, 0, 0])))  # 1 m beside it: 2 m/s along y
+    [0. 0. 2. 0. 2. 0.]
     """
     xp, (x, offset) = _arrays(x, offset)
     _check_spatial(x, offset=offset)
@@ -89,6 +112,10 @@ def force_at(x, offset) -> Any:
     """Forces (6,) or (6, n), moment first, taken about the point at `offset` (3,) from here instead.
 
     `xfrc_applied` of MuJoCo is `linear_first(force_at(f, xipos - position))` of our `f_ext`.
+
+    >>> push = np.array([0, 0, 0, 0, 3.0, 0])  # 3 N along y
+    >>> print(soa.convert.force_at(push, np.array([1.0, 0, 0])))  # its moment about a point 1 m beside
+    [ 0.  0. -3.  0.  3.  0.]
     """
     xp, (x, offset) = _arrays(x, offset)
     _check_spatial(x, offset=offset)

@@ -34,6 +34,8 @@ def fast_cpu(devices: int | None = None, *, batches: bool = True, waiting: bool 
 
     `devices` splits the CPU into that many JAX devices (one per core is best), for `jax.shard_map` or
     `soa.sharded_rollout`: a batch shared out over devices keeps all cores busy where one program does not.
+
+    >>> soa.fast_cpu()  # first of all, before JAX has computed anything  # doctest: +SKIP
     """
     _must_come_first("fast_cpu")
     flags = os.environ.get("XLA_FLAGS", "")
@@ -66,6 +68,8 @@ def low_latency_cpu() -> None:
     than the dynamics of a robot. This runs computations in the thread that asks for them: one forward dynamics of an
     arm comes back in 13 us (`experiments/one_kernel_speed.py`). The same as JAX's own setting
     `jax_cpu_enable_async_dispatch=False`. Large batches want `fast_cpu` instead.
+
+    >>> soa.low_latency_cpu()  # first of all, before JAX has computed anything  # doctest: +SKIP
     """
     _must_come_first("low_latency_cpu")
     jax.config.update("jax_cpu_enable_async_dispatch", False)

@@ -30,6 +30,10 @@ def export_function(
     and tau, and `inverse_dynamics` are "qvv", `mass_matrix` is "q". With `batch`, every input has a leading axis of
     that length. The file is StableHLO for the platform JAX runs on: no Python of this package is needed to run it.
     Needs `pip install "jaxsoa[export]"` (flatbuffers, which JAX itself does not bring).
+
+    >>> soa.export_function("forward.bin", soa.forward_dynamics, robot)
+    >>> print(soa.load_function("forward.bin")(q, v, tau).round(3))
+    [-7.838 22.691]
     """
     if importlib.util.find_spec("flatbuffers") is None:
         raise ImportError('export_function needs flatbuffers, which is not installed: pip install "jaxsoa[export]".')
@@ -63,6 +67,10 @@ def load_function(path: str | os.PathLike) -> Callable:
 
     It is compiled at its first call. With JAX's persistent compilation cache (`jax.config.update(
     "jax_compilation_cache_dir", directory)`) even that happens once per machine.
+
+    >>> soa.export_function("inverse.bin", soa.inverse_dynamics, robot)
+    >>> print(soa.load_function("inverse.bin")(q, v, jnp.zeros(2)).round(3))
+    [ 3.422 -1.013]
     """
     try:
         program = jax_export.deserialize(bytearray(Path(path).read_bytes()))

@@ -52,6 +52,10 @@ def symbolic(
     `inputs` names each argument after the robot by a letter, "q" (nq,) or "v" (nv,); a second one of a kind is v2.
     `symbols` names leaves of the model whose numbers other than zero stay symbols: `mass[0]`, `com[1, 2]`; all others
     are numbers. What is used more than once becomes a shared term t0, t1, ...
+
+    >>> mass = soa.symbolic(soa.mass_matrix, soa.models.planar_arm(1), symbols=["mass"])
+    >>> print("mass[0]" in str(mass))
+    True
     """
     sizes, names = {"q": robot.nq, "v": robot.nv}, []
     if set(inputs) - set(sizes):

@@ -53,6 +53,15 @@ def test_every_experiment_and_notebook_is_in_its_contents():
         assert not gone
 
 
+def test_every_notebook_opens_with_what_the_reader_will_be_able_to_do():
+    contents = (ROOT / "notebooks" / "README.md").read_text(encoding="utf-8")
+    for path in (ROOT / "notebooks").glob("*.ipynb"):
+        opening = "".join(json.loads(path.read_text(encoding="utf-8"))["cells"][0]["source"])
+        promise = re.search(r"\*\*After this notebook you can (.*)\.\*\*", opening)
+        assert promise, f"{path.name} does not open with what the reader will be able to do"
+        assert promise.group(1).replace("$", "") in contents
+
+
 @pytest.mark.slow
 def test_the_examples_of_the_conventions_run(tmp_path, monkeypatch, capsys):
     pytest.importorskip("pinocchio")

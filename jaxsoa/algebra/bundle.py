@@ -356,6 +356,13 @@ def operators(
     With a velocity v also its biases: `.a` and `.b` as vectors of the algebra. `prescribed` (bool, nv) makes the bundle
     of hybrid dynamics, where the motion of those degrees is given. A few rules of rewriting hold only without armature;
     a traced armature (a robot that is an argument of jit) counts as some.
+
+    Units: rad, rad/s.
+
+    >>> o = soa.operators(robot, q)
+    >>> Mass = o.H @ o.phi @ o.M @ o.phi.T @ o.H.T + o.armature
+    >>> print((Mass @ v).round(3), soa.mass_times(robot, q, v).round(3))
+    [1.172 0.376] [1.172 0.376]
     """
     q = robot.check_q(q)
     if v is not None and jnp.asarray(v).dtype == jnp.bool_:

@@ -64,13 +64,26 @@ def _count(operator: Operator) -> str:
 
 
 def simplify(operator: Operator, *, prefer: Sequence[str] = ()) -> Operator:
-    """The expression rewritten to the fewest sweeps the rules reach; the value never changes."""
+    """The expression rewritten to the fewest sweeps the rules reach; the value never changes.
+
+    >>> o = soa.operators(robot, q)
+    >>> print(soa.simplify((o.identity - o.H @ o.psi @ o.K) @ o.H @ o.phi))
+    H ψ
+    """
     derivation = derive(operator, prefer=prefer)
     return min((operator, *(step.expression for step in derivation.steps)), key=lambda op: _size(op.term))
 
 
 def derive(operator: Operator, *, prefer: Sequence[str] = ()) -> Derivation:
-    """Rewrite and keep every step. `prefer` puts rules of `rules.OPTIONAL` (such as "a.50") before the others."""
+    """Rewrite and keep every step. `prefer` puts rules of `rules.OPTIONAL` (such as "a.50") before the others.
+
+    >>> o = soa.operators(robot, q)
+    >>> print(soa.derive((o.identity - o.H @ o.psi @ o.K) @ o.H @ o.phi))
+      (I - H ψ K) H φ
+          2 sweeps
+    = H ψ
+          filter absorbs propagation  [JPL 88-11 (5.4), (a.35), overview (5.1)]; 1 sweep
+    """
     rules = with_adjoints((*(OPTIONAL[name] for name in prefer), *RULES))
     _warn_of_strangers(operator)
     rewriter = _Rewriter(operator, rules)
@@ -331,6 +344,11 @@ def solve_for(unknown: Operator, left: Operator, right: Operator) -> Derivation:
 
     The unknown is collected, what multiplies it is recognized as the mass matrix if it is one (JPL 88-11, 3.20), and
     the solution is the first expression of the derivation; go on with `derive(solution)`.
+
+    >>> o = soa.operators(robot, q)
+    >>> T, a = o.vector("T", tau), o.vector("a", jnp.zeros(2))  # the torques, and what is asked for
+    >>> print(soa.solve_for(a, T, o.H @ o.phi @ o.M @ o.phi.T @ o.H.T @ a + o.armature @ a).result)
+    (H φ M φ* H* + A)⁻¹ T
     """
     data, x, a, b = merge(unknown, left, right)
     words = expand(b).plus(expand(a).times(-1.0))

@@ -171,6 +171,14 @@ def loop_forward_dynamics(
 
     Where `prescribed` (bool (nv,), may change at run time) the acceleration `a` is given (zero for None) and the torque
     found, as in `hybrid_dynamics`. Prescribed joints that a loop cannot follow leave a `residual`.
+
+    Units: rad, rad/s, N m; rad/s^2, forces in N m and N.
+
+    >>> robot, loops, q = soa.closed_chain.mechanisms.four_bar()[:3]
+    >>> found = soa.closed_chain.loop_forward_dynamics(robot, loops, q, jnp.zeros(robot.nv), jnp.zeros(robot.nv))
+    >>> J = soa.closed_chain.loop_jacobian(robot, loops, q)
+    >>> print(jnp.abs(J @ found.a).max() < 1e-9)  # from rest, the loop stays closed
+    True
     """
     loops = check_loops(robot, loops)
     q, v, tau, f_ext = robot.check_q(q), robot.check_v(v), robot.check_v(tau, "tau"), robot.check_f_ext(f_ext)

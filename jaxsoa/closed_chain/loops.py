@@ -147,12 +147,26 @@ def holding(robot: Multibody, q: Shaped[Array, " nq"], loops: Sequence[Constrain
 
 
 def loop_errors(robot: Multibody, loops: Sequence[Constraint], q: Shaped[Array, " nq"]) -> Float[Array, " m"]:
-    """Position errors: six per loop or distance (rotation vector, metres; a's axes), then one per coupling."""
+    """Position errors: six per loop or distance (rotation vector, metres; a's axes), then one per coupling.
+
+    Units: m and rad, by the rows of the constraints.
+
+    >>> mechanism = soa.closed_chain.mechanisms.four_bar()
+    >>> print(soa.closed_chain.loop_errors(mechanism.robot, mechanism.loops, mechanism.q).round(6) + 0.0)
+    [ 0.        0.        0.       -0.25865   0.       -0.149675]
+    """
     return loop_rows_at_rest(robot, loops, robot.check_q(q)).error
 
 
 def loop_jacobian(robot: Multibody, loops: Sequence[Constraint], q: Shaped[Array, " nq"]) -> Float[Array, "m nv"]:
-    """Rows whose product with v vanishes when v is consistent with the loops."""
+    """Rows whose product with v vanishes when v is consistent with the loops.
+
+    Units: m and rad per rad, by the rows of the constraints.
+
+    >>> mechanism = soa.closed_chain.mechanisms.four_bar()
+    >>> print(soa.closed_chain.loop_jacobian(mechanism.robot, mechanism.loops, mechanism.q).shape)
+    (6, 3)
+    """
     return loop_rows_at_rest(robot, loops, robot.check_q(q)).jacobian
 
 

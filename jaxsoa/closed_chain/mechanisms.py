@@ -54,6 +54,10 @@ def four_bar() -> Mechanism:
     """Crank 0.4 m, coupler 1.0, rocker 0.7, ground 0.9 (Grashof): the crank `left1_joint` turns for ever.
 
     In space its hinge has five constraints of which two are independent.
+
+    >>> mechanism = soa.closed_chain.mechanisms.four_bar()
+    >>> print(mechanism.robot.nv, len(mechanism.loops))  # three hinges and what closes them: one degree of freedom
+    3 1
     """
     return linkage([0.4, 1.0], [0.7], 0.9, [-1.0, 0.3, -1.6], "four_bar")
 

@@ -47,6 +47,13 @@ def operational_space_dynamics(
 
     Torques J* F + (I - J* J-bar*) tau_0 with F = Lambda x'' + mu + p give the frames the accelerations x'' wherever J
     has full rank, whatever tau_0 is. Friction in the joints is left out.
+
+    Units: rad, rad/s; Lambda in kg, kg m and kg m^2, mu and p in N and N m.
+
+    >>> arm = soa.models.chain(6)
+    >>> terms = soa.operational_space_dynamics(arm, 0.4 * jnp.arange(1.0, 7), jnp.ones(6), "tip")
+    >>> print(terms.inertia.shape)
+    (6, 6)
     """
     q, v = robot.check_q(q), robot.check_v(v)
     names = (frames,) if isinstance(frames, str) else tuple(frames)

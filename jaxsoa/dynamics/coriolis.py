@@ -31,6 +31,11 @@ def coriolis_times(
 
     Linear in v and in w; C(q, v) v is `bias_force` without gravity and friction; M' - 2 C(q, v) is antisymmetric along
     the motion with velocity v, for every kind of joint.
+
+    Units: rad, rad/s; N m (N for prismatic joints).
+
+    >>> print(soa.coriolis_times(robot, q, v, v).round(3))
+    [ 0.048 -0.038]
     """
     kin, V, W, dW = two_motions(robot, robot.check_q(q), robot.check_v(v), robot.check_v(w, "w"))
     inertias = link_inertias(robot, kin.rotation)
@@ -62,7 +67,14 @@ def _turning_force(inertia: RigidInertia, V: Array, W: Array) -> Float[Array, "6
 
 
 def coriolis_matrix(robot: Multibody, q: Shaped[Array, " nq"], v: Shaped[Array, " nv"]) -> Float[Array, "nv nv"]:
-    """C(q, v), column by column from `coriolis_times`: O(N^2)."""
+    """C(q, v), column by column from `coriolis_times`: O(N^2).
+
+    Units: rad, rad/s; N m s/rad (N s/m for prismatic joints).
+
+    >>> C = soa.coriolis_matrix(robot, q, v)
+    >>> print((C @ v).round(3))  # N m
+    [ 0.048 -0.038]
+    """
     v = robot.check_v(v)
     columns = jnp.eye(robot.nv, dtype=v.dtype)
     return jax.vmap(lambda w: coriolis_times(robot, q, v, w), out_axes=1)(columns)

@@ -19,6 +19,12 @@ def external_forces(
 
     `wrenches` maps the names of frames to (moment, force) (6,), world axes, at the frame's origin. What pushes on a
     frame of the base moves nothing. The result (n_links, 6) is about each link's origin, at this configuration.
+
+    Units: N m and N, world axes.
+
+    >>> f_ext = soa.external_forces(robot, q, {"tip": jnp.array([0, 0, 0, 10.0, 0, 0])})  # 10 N along x
+    >>> print(f_ext[1].round(2))  # about the origin of the second link
+    [ 0.  -9.8  0.  10.   0.   0. ]
     """
     q = robot.check_q(q)
     kin = kinematics(robot, q)

@@ -58,7 +58,14 @@ def forward_dynamics(
     *,
     method: str = "articulated",
 ) -> Float[Array, " nv"]:
-    """Accelerations that the torques `tau` give in the state (q, v). O(N) except for method "crb"."""
+    """Accelerations that the torques `tau` give in the state (q, v). O(N) except for method "crb".
+
+    Units: rad, rad/s, N m, f_ext in N m and N; rad/s^2 (m, m/s, N and m/s^2 for prismatic joints).
+
+    >>> a = soa.forward_dynamics(robot, q, v, tau)
+    >>> print(a.round(3))
+    [-7.838 22.691]
+    """
     q, v, tau, f_ext = robot.check_q(q), robot.check_v(v), robot.check_v(tau, "tau"), robot.check_f_ext(f_ext)
     if method not in METHODS:
         raise ValueError(f"Unknown method {method!r} of forward_dynamics; choose one of {', '.join(METHODS)}.")
@@ -84,6 +91,13 @@ def hybrid_dynamics(
 
     Where `prescribed` (bool, may be traced and change at run time) `a` is given and the torque found; elsewhere `tau`
     is given and the acceleration found. Entries that are not read may hold anything finite.
+
+    Units: rad, rad/s, rad/s^2, N m.
+
+    >>> prescribed = soa.prescribed_mask(robot, ["joint1"])  # held at zero acceleration; the second swings
+    >>> a, torques = soa.hybrid_dynamics(robot, q, v, jnp.zeros(2), jnp.zeros(2), prescribed)
+    >>> print(a.round(3), torques.round(3))
+    [0.    3.038] [5.768 0.   ]
     """
     q, v, a, tau = robot.check_q(q), robot.check_v(v), robot.check_v(a, "a"), robot.check_v(tau, "tau")
     prescribed = jnp.asarray(prescribed)
@@ -137,6 +151,12 @@ def accelerations_by_fd2(
     """FD2: joint accelerations and, from the same sweep, link accelerations lambda + phi* a (JPL 88-11, 5.6).
 
     World axes, at each link's origin, gravity not among them: those of `link_accelerations`.
+
+    Units: rad, rad/s, N m; rad/s^2, links in rad/s^2 and m/s^2.
+
+    >>> a, links = soa.accelerations_by_fd2(robot, q, v, tau)
+    >>> print(a.round(3), jnp.allclose(links, soa.link_accelerations(robot, q, v, a)))
+    [-7.838 22.691] True
     """
     q, v, tau, f_ext = robot.check_q(q), robot.check_v(v), robot.check_v(tau, "tau"), robot.check_f_ext(f_ext)
     robot, q, v, tau = _driven(robot, q, v, tau)
@@ -273,7 +293,14 @@ def acceleration_split(
     f_ext: Shaped[Array, "n 6"] | None = None,
 ) -> AccelerationSplit:
     """Accelerations due to joint torques (less friction, with springs), to bias forces (gyroscopic, gravity, external)
-    and to bias accelerations, with biases differentiated in the link frames (JPL 86-48, 10.1-10.3)."""
+    and to bias accelerations, with biases differentiated in the link frames (JPL 86-48, 10.1-10.3).
+
+    Units: rad, rad/s, N m; each part in rad/s^2.
+
+    >>> parts = soa.acceleration_split(robot, q, v, tau)
+    >>> print(jnp.allclose(sum(parts), soa.forward_dynamics(robot, q, v, tau)))
+    True
+    """
     q, v, tau, f_ext = robot.check_q(q), robot.check_v(v), robot.check_v(tau, "tau"), robot.check_f_ext(f_ext)
     robot, q, v, tau = _driven(robot, q, v, tau)
     stage = _stage(robot, q, v, tau)
@@ -292,7 +319,11 @@ def acceleration_split(
 
 
 def prescribed_mask(robot: Multibody, joints: list[str]) -> Bool[Array, " nv"]:
-    """The `prescribed` argument of `hybrid_dynamics` that prescribes the motion of the joints named."""
+    """The `prescribed` argument of `hybrid_dynamics` that prescribes the motion of the joints named.
+
+    >>> print(soa.prescribed_mask(robot, ["joint1"]))
+    [ True False]
+    """
     mask = jnp.zeros(robot.nv, bool)
     for joint in joints:
         mask = mask.at[robot.v_index(joint)].set(True)

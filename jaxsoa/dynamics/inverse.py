@@ -115,6 +115,12 @@ def inverse_dynamics(
 
     Methods: "newton-euler" (two sweeps, O(N)), "composite" (DARTS unit 7: forces from composite-body inertias) and
     "parallel" (Newton-Euler by associative scans, O(log N) depth).
+
+    Units: rad, rad/s, rad/s^2, f_ext in N m and N; N m (N for prismatic joints).
+
+    >>> a = soa.forward_dynamics(robot, q, v, tau)
+    >>> print(soa.inverse_dynamics(robot, q, v, a).round(3))  # tau again
+    [1.  0.5]
     """
     q, v, a, f_ext = robot.check_q(q), robot.check_v(v), robot.check_v(a, "a"), robot.check_f_ext(f_ext)
     if method == "newton-euler":
@@ -134,7 +140,13 @@ def inverse_dynamics(
 def bias_force(
     robot: Multibody, q: Shaped[Array, " nq"], v: Shaped[Array, " nv"], f_ext: Shaped[Array, "n 6"] | None = None
 ) -> Float[Array, " nv"]:
-    """What inverse dynamics needs for zero acceleration: Coriolis, gravity, friction, springs, less external forces."""
+    """What inverse dynamics needs for zero acceleration: Coriolis, gravity, friction, springs, less external forces.
+
+    Units: rad, rad/s; N m (N for prismatic joints).
+
+    >>> print(soa.bias_force(robot, q, jnp.zeros(2)).round(2))  # gravity alone
+    [ 3.37 -0.97]
+    """
     v = robot.check_v(v)
     return inverse_dynamics_raw(robot, robot.check_q(q), v, jnp.zeros_like(v), robot.check_f_ext(f_ext))
 
@@ -146,7 +158,14 @@ def link_forces(
     a: Shaped[Array, " nv"],
     f_ext: Shaped[Array, "n 6"] | None = None,
 ) -> Float[Array, "n 6"]:
-    """Inter-body forces: what each link's parent exerts on it by the joint; world axes, about the link's origin."""
+    """Inter-body forces: what each link's parent exerts on it by the joint; world axes, about the link's origin.
+
+    Units: rad, rad/s, rad/s^2; N m and N.
+
+    >>> forces = soa.link_forces(robot, q, jnp.zeros(2), jnp.zeros(2))
+    >>> print(forces[:, 5].round(2))  # upward, at rest: the weights of two links and of one
+    [19.62  9.81]
+    """
     q, v, a, f_ext = robot.check_q(q), robot.check_v(v), robot.check_v(a, "a"), robot.check_f_ext(f_ext)
     bodies = moving_bodies(robot, q, v, False)
     return jnp.concatenate(inter_body_forces(robot, bodies, a, f_ext, False), axis=-1)
@@ -198,7 +217,13 @@ def _composite_inverse_dynamics(robot: Multibody, q: Array, v: Array, a: Array, 
 
 
 def kinetic_energy(robot: Multibody, q: Shaped[Array, " nq"], v: Shaped[Array, " nv"]) -> Float[Array, ""]:
-    """Half of v* M v; the armature's share is counted."""
+    """Half of v* M v; the armature's share is counted.
+
+    Units: rad, rad/s; J.
+
+    >>> print(f"{soa.kinetic_energy(robot, q, v):.4f}")
+    0.2720
+    """
     q, v = robot.check_q(q), robot.check_v(v)
     kin, vel = moving_kinematics(robot, q, v)
     momenta = newton_euler(link_inertias(robot, kin.rotation), vel.spatial, jnp.zeros(6, kin.axes.dtype))
@@ -206,20 +231,38 @@ def kinetic_energy(robot: Multibody, q: Shaped[Array, " nq"], v: Shaped[Array, "
 
 
 def potential_energy(robot: Multibody, q: Shaped[Array, " nq"]) -> Float[Array, ""]:
-    """Minus mass times gravity times height of the centre of mass, the world's origin at zero; and that of springs."""
+    """Minus mass times gravity times height of the centre of mass, the world's origin at zero; and that of springs.
+
+    Units: rad; J.
+
+    >>> print(f"{soa.potential_energy(robot, q):.3f}")
+    -18.865
+    """
     weight = -jnp.sum(robot.mass) * jnp.dot(robot.gravity, center_of_mass(robot, q))
     return weight if robot.springs is None else weight + stored_energy(robot, robot.check_q(q))
 
 
 def center_of_mass(robot: Multibody, q: Shaped[Array, " nq"]) -> Float[Array, "3"]:
-    """World position of the centre of mass of all moving links."""
+    """World position of the centre of mass of all moving links.
+
+    Units: rad; m.
+
+    >>> print(soa.center_of_mass(robot, q).round(3))
+    [-0.172  0.    -0.962]
+    """
     kin = kinematics(robot, robot.check_q(q))
     centers = kin.position + jax.vmap(ops.matvec)(kin.rotation, robot.com)
     return robot.base_position + jnp.sum(robot.mass[:, None] * centers, axis=0) / jnp.sum(robot.mass)
 
 
 def momentum(robot: Multibody, q: Shaped[Array, " nq"], v: Shaped[Array, " nv"]) -> Float[Array, "6"]:
-    """Total spatial momentum (angular about the world's origin, linear), world axes."""
+    """Total spatial momentum (angular about the world's origin, linear), world axes.
+
+    Units: rad, rad/s; kg m^2/s and kg m/s.
+
+    >>> print(soa.momentum(robot, q, v)[3:].round(3))  # linear
+    [-0.867  0.     0.118]
+    """
     kin, vel = moving_kinematics(robot, robot.check_q(q), robot.check_v(v))
     momenta = newton_euler(link_inertias(robot, kin.rotation), vel.spatial, jnp.zeros(6, kin.axes.dtype))
     arms = kin.position + robot.base_position

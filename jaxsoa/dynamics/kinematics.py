@@ -285,7 +285,14 @@ def joint_rates(robot: Multibody, axes: Array, x: Array) -> Float[Array, "n 6"]:
 
 
 def forward_kinematics(robot: Multibody, q: Shaped[Array, " nq"]) -> LinkPoses:
-    """World poses of all moving links: `.rotation` (n_links, 3, 3), `.position` (n_links, 3)."""
+    """World poses of all moving links: `.rotation` (n_links, 3, 3), `.position` (n_links, 3).
+
+    Units: rad; m.
+
+    >>> poses = soa.forward_kinematics(robot, q)
+    >>> print(poses.position[1].round(3))  # of the second link's origin
+    [-0.296  0.    -0.955]
+    """
     kin = kinematics(robot, robot.check_q(q))
     return LinkPoses(kin.rotation, kin.position + robot.base_position)
 
@@ -301,7 +308,14 @@ def frame_placement(robot: Multibody, kin: Kinematics, frame: str) -> tuple[Arra
 
 
 def frame_pose(robot: Multibody, q: Shaped[Array, " nq"], frame: str) -> tuple[Float[Array, "3 3"], Float[Array, "3"]]:
-    """World rotation and position of any frame of `robot.frame_names`."""
+    """World rotation and position of any frame of `robot.frame_names`.
+
+    Units: rad; m.
+
+    >>> R, p = soa.frame_pose(robot, q, "tip")
+    >>> print(p.round(3))
+    [-0.097  0.    -1.935]
+    """
     R, p, _ = frame_placement(robot, kinematics(robot, robot.check_q(q)), frame)
     return R, p + robot.base_position
 
@@ -319,14 +333,27 @@ def frame_axes(robot: Multibody, kin: Kinematics, frame: str) -> Float[Array, "6
 
 
 def jacobian(robot: Multibody, q: Shaped[Array, " nq"], frame: str) -> Float[Array, "6 nv"]:
-    """J with J v = (angular, linear) velocity of the frame's origin in world axes: B* phi* H*."""
+    """J with J v = (angular, linear) velocity of the frame's origin in world axes: B* phi* H*.
+
+    Units: rad; rows of rad/rad, then m/rad.
+
+    >>> J = soa.jacobian(robot, q, "tip")
+    >>> print((J @ v)[3:].round(3))  # linear velocity of the tip, m/s
+    [-0.97   0.    -0.001]
+    """
     return frame_axes(robot, kinematics(robot, robot.check_q(q)), frame)
 
 
 def jacobian_bias(
     robot: Multibody, q: Shaped[Array, " nq"], v: Shaped[Array, " nv"], frame: str
 ) -> Float[Array, "6"]:
-    """J' v: acceleration of the frame's origin (true, inertial) when the joint accelerations are zero."""
+    """J' v: acceleration of the frame's origin (true, inertial) when the joint accelerations are zero.
+
+    Units: rad, rad/s; rad/s^2 and m/s^2.
+
+    >>> print(soa.jacobian_bias(robot, q, v, "tip")[3:].round(3))
+    [-0.024  0.     0.506]
+    """
     q, v = robot.check_q(q), robot.check_v(v)
     kin, vel = moving_kinematics(robot, q, v)
     _, point, link = frame_placement(robot, kin, frame)
@@ -357,7 +384,13 @@ def accelerations(robot: Multibody, offset: Array, source: Array, base) -> Float
 
 
 def link_velocities(robot: Multibody, q: Shaped[Array, " nq"], v: Shaped[Array, " nv"]) -> Float[Array, "n 6"]:
-    """Spatial velocities of the links at their origins, world axes: V = phi* H* v."""
+    """Spatial velocities of the links at their origins, world axes: V = phi* H* v.
+
+    Units: rad, rad/s; rad/s and m/s.
+
+    >>> print(soa.link_velocities(robot, q, v)[1].round(3))
+    [ 0.     0.6    0.    -0.382  0.     0.118]
+    """
     return moving_kinematics(robot, robot.check_q(q), robot.check_v(v))[1].spatial
 
 
@@ -367,6 +400,11 @@ def link_accelerations(
     """Spatial accelerations (w', v') of the links at their origins, world axes, without gravity: phi* (H* a + bias).
 
     v' is the true acceleration of the origin (the derivative of its velocity in the inertial frame).
+
+    Units: rad, rad/s, rad/s^2; rad/s^2 and m/s^2.
+
+    >>> print(soa.link_accelerations(robot, q, v, jnp.zeros(2))[1].round(3))
+    [0.    0.    0.    0.047 0.    0.153]
     """
     q, v, a = robot.check_q(q), robot.check_v(v), robot.check_v(a, "a")
     kin, vel = moving_kinematics(robot, q, v)

@@ -91,12 +91,25 @@ def dense_mass_matrix(robot: Multibody, q: Array) -> Float[Array, "nv nv"]:
 
 
 def mass_matrix(robot: Multibody, q: Shaped[Array, " nq"]) -> Float[Array, "nv nv"]:
-    """The mass matrix (armature included), by composite bodies: O(N^2)."""
+    """The mass matrix (armature included), by composite bodies: O(N^2).
+
+    Units: rad; kg m^2 (kg m and kg where joints are prismatic).
+
+    >>> print(soa.mass_matrix(robot, q).round(3))
+    [[2.544 0.772]
+     [0.772 0.333]]
+    """
     return dense_mass_matrix(robot, robot.check_q(q))
 
 
 def mass_times(robot: Multibody, q: Shaped[Array, " nq"], x: Shaped[Array, " nv"]) -> Float[Array, " nv"]:
-    """M x without forming M: O(N)."""
+    """M x without forming M: O(N).
+
+    Units: rad, rad/s^2; N m.
+
+    >>> print(soa.mass_times(robot, q, v).round(3))
+    [1.172 0.376]
+    """
     return _mass_times(robot, robot.check_q(q), robot.check_v(x, "x"))
 
 
@@ -112,7 +125,14 @@ def constant_factors(robot: Multibody, q: Array) -> Factors:
 
 
 def solve_mass_matrix(robot: Multibody, q: Shaped[Array, " nq"], x: Shaped[Array, " nv"]) -> Float[Array, " nv"]:
-    """M^-1 x in O(N), by the factors. x may also be a matrix (nv, m) of columns."""
+    """M^-1 x in O(N), by the factors. x may also be a matrix (nv, m) of columns.
+
+    Units: rad, N m; rad/s^2.
+
+    >>> x = soa.solve_mass_matrix(robot, q, tau)
+    >>> print(soa.mass_times(robot, q, x).round(3))  # tau again
+    [1.  0.5]
+    """
     q = robot.check_q(q)
     x = jnp.asarray(x)
     x = x.astype(jnp.result_type(robot.dtype, q, as_float(x, robot.dtype)))
@@ -133,6 +153,12 @@ def inertia_factor(robot: Multibody, q: Shaped[Array, " nq"]) -> InertiaFactor:
     """The innovations factors (I + H phi K, D), dense (JPL 88-11, 4.11). With the transpose: M = L D L*.
 
     A joint of several degrees of freedom is factored degree by degree, so D is diagonal (the pivots of the block).
+
+    Units: rad; D in kg m^2.
+
+    >>> L, D = soa.inertia_factor(robot, q)
+    >>> print(jnp.allclose(L @ D @ L.T, soa.mass_matrix(robot, q)))
+    True
     """
     _, body = articulated(robot, robot.check_q(q))
     columns = jax.vmap(lambda e: unwhiten(robot, body.tree, body.gain, e), in_axes=1, out_axes=1)
@@ -140,7 +166,13 @@ def inertia_factor(robot: Multibody, q: Shaped[Array, " nq"]) -> InertiaFactor:
 
 
 def mass_matrix_logdet(robot: Multibody, q: Shaped[Array, " nq"]) -> Float[Array, ""]:
-    """log det M = sum of log D(k), in O(N)."""
+    """log det M = sum of log D(k), in O(N).
+
+    Units: rad.
+
+    >>> print(f"{jnp.exp(soa.mass_matrix_logdet(robot, q)):.3f}", f"{jnp.linalg.det(soa.mass_matrix(robot, q)):.3f}")
+    0.252 0.252
+    """
     return _logdet(robot, robot.check_q(q))
 
 
@@ -159,7 +191,14 @@ def _logdet_jvp(primals, tangents):
 
 
 def mass_matrix_inverse(robot: Multibody, q: Shaped[Array, " nq"]) -> Float[Array, "nv nv"]:
-    """M^-1 in O(N^2) from the Riccati factors, never forming or inverting M (JPL 86-48, 10.1-10.3, for trees)."""
+    """M^-1 in O(N^2) from the Riccati factors, never forming or inverting M (JPL 86-48, 10.1-10.3, for trees).
+
+    Units: rad; 1/(kg m^2).
+
+    >>> print((soa.mass_matrix_inverse(robot, q) @ soa.mass_matrix(robot, q)).round(3) + 0.0)
+    [[1. 0.]
+     [0. 1.]]
+    """
     return _mass_matrix_inverse(robot, robot.check_q(q))
 
 
@@ -256,7 +295,14 @@ class InnovationsMotion(NamedTuple):
 def innovations_velocity(
     robot: Multibody, q: Shaped[Array, " nq"], v: Shaped[Array, " nv"]
 ) -> Float[Array, " nv"]:
-    """nu = D^(1/2) (I + H phi K)* v: coordinates in which the kinetic energy is nu* nu / 2."""
+    """nu = D^(1/2) (I + H phi K)* v: coordinates in which the kinetic energy is nu* nu / 2.
+
+    Units: rad, rad/s; J^(1/2).
+
+    >>> nu = soa.innovations_velocity(robot, q, v)
+    >>> print(f"{nu @ nu / 2:.4f}", f"{soa.kinetic_energy(robot, q, v):.4f}")  # J
+    0.2720 0.2720
+    """
     q, v = robot.check_q(q), robot.check_v(v)
     _, body = articulated(robot, q)
     return jnp.sqrt(body.pivot) * color(robot, body.tree, body.gain, v)
@@ -265,7 +311,14 @@ def innovations_velocity(
 def velocity_from_innovations(
     robot: Multibody, q: Shaped[Array, " nq"], nu: Shaped[Array, " nv"]
 ) -> Float[Array, " nv"]:
-    """v of diagonalized coordinates: the inverse of `innovations_velocity`."""
+    """v of diagonalized coordinates: the inverse of `innovations_velocity`.
+
+    Units: rad, J^(1/2); rad/s.
+
+    >>> nu = soa.innovations_velocity(robot, q, v)
+    >>> print(soa.velocity_from_innovations(robot, q, nu).round(3))  # v again
+    [0.4 0.2]
+    """
     q, nu = robot.check_q(q), robot.check_v(nu, "nu")
     _, body = articulated(robot, q)
     return smooth(robot, body.tree, body.gain, nu / jnp.sqrt(body.pivot))
@@ -274,7 +327,13 @@ def velocity_from_innovations(
 def innovations_torque(
     robot: Multibody, q: Shaped[Array, " nq"], tau: Shaped[Array, " nv"]
 ) -> Float[Array, " nv"]:
-    """epsilon = D^(-1/2) (I - H psi K) tau: torques in diagonalized coordinates; power is nu* epsilon."""
+    """epsilon = D^(-1/2) (I - H psi K) tau: torques in diagonalized coordinates; power is nu* epsilon.
+
+    Units: rad, N m; N m over the root of kg m^2.
+
+    >>> print(soa.innovations_torque(robot, q, tau).round(3))
+    [-0.182  0.866]
+    """
     q, tau = robot.check_q(q), robot.check_v(tau, "tau")
     _, body = articulated(robot, q)
     return whiten(robot, body.tree, body.gain, tau) / jnp.sqrt(body.pivot)
@@ -287,6 +346,12 @@ def innovations_motion(
 
     coriolis is found from its definition: nu' differentiates D^(1/2) (I + H phi K)* along the motion, and what M a
     leaves to bias forces enters through the whitening filter. Gravity and friction count as bias.
+
+    Units: rad, rad/s, N m; J^(1/2)/s.
+
+    >>> motion = soa.innovations_motion(robot, q, v, tau)
+    >>> print(motion._fields)
+    ('nu', 'epsilon', 'coriolis')
     """
     from jaxsoa.dynamics.inverse import bias_force
 

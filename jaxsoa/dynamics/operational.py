@@ -27,7 +27,14 @@ def _names(frames: str | Sequence[str]) -> tuple[str, ...]:
 def operational_space_compliance(
     robot: Multibody, q: Shaped[Array, " nq"], frames: str | Sequence[str]
 ) -> Float[Array, "six_m six_m"]:
-    """J M^-1 J* of one frame (6, 6) or of several stacked (6m, 6m); angular rows first in each block."""
+    """J M^-1 J* of one frame (6, 6) or of several stacked (6m, 6m); angular rows first in each block.
+
+    Units: rad; rad/s^2 and m/s^2 per N m and N.
+
+    >>> Omega = soa.operational_space_compliance(robot, q, "tip")
+    >>> print(f"{Omega[3, 3]:.3f}")  # m/s^2 of the tip along x per N along x
+    3.029
+    """
     q = robot.check_q(q)
     return _compliance(robot, q, _names(frames))
 
@@ -35,7 +42,14 @@ def operational_space_compliance(
 def operational_space_inertia(
     robot: Multibody, q: Shaped[Array, " nq"], frames: str | Sequence[str]
 ) -> Float[Array, "six_m six_m"]:
-    """Lambda = (J M^-1 J*)^-1, the inertia felt at the frames. Singular where J has not full row rank."""
+    """Lambda = (J M^-1 J*)^-1, the inertia felt at the frames. Singular where J has not full row rank.
+
+    Units: rad; kg m^2, kg m and kg.
+
+    >>> arm = soa.models.chain(6)
+    >>> print(soa.operational_space_inertia(arm, 0.4 * jnp.arange(1.0, 7), "tip").shape)
+    (6, 6)
+    """
     return jnp.linalg.inv(operational_space_compliance(robot, q, frames))
 
 
@@ -109,6 +123,12 @@ def tip_compliance(robot: Multibody, q: Shaped[Array, " nq"], frame: str) -> Flo
     """The same for one frame by the papers' single recursion, base to tip (overview, application 2):
 
     Omega(k) = psi*(k+1, k) Omega(k+1) psi(k+1, k) + H* D^-1 H, then carried to the frame.
+
+    Units: rad; rad/s^2 and m/s^2 per N m and N.
+
+    >>> Omega = soa.tip_compliance(robot, q, "tip")
+    >>> print(f"{Omega[3, 3]:.3f}")  # m/s^2 of the tip along x per N along x
+    3.029
     """
     kin, body = articulated(robot, robot.check_q(q))
     _, omega = costate_covariances(robot, body)
@@ -125,6 +145,12 @@ def tip_force_accelerations(
     """Joint accelerations due to a spatial force (moment, force; world axes) that a frame exerts on its surroundings.
 
     -(I - H psi K)* D^-1 H psi B f: the correction to free accelerations (overview, application 1, eq. 5.3).
+
+    Units: rad, N m and N; rad/s^2.
+
+    >>> force = jnp.array([0, 0, 0, 10.0, 0, 0])  # the tip pushes with 10 N along x
+    >>> print(soa.tip_force_accelerations(robot, q, "tip", force).round(3))
+    [-4.423 39.638]
     """
     kin, body = articulated(robot, robot.check_q(q))
     force = robot.convert(force, "force")

@@ -34,7 +34,14 @@ def inertia_of_moment(S: Float[Array, "... 3 3"]) -> Float[Array, "... 3 3"]:
 def pseudo_inertia(
     mass: Float[Array, "..."], com: Float[Array, "... 3"], inertia: Float[Array, "... 3 3"]
 ) -> Float[Array, "... 4 4"]:
-    """P of a link with its mass, centre of mass, and inertia about the centre of mass."""
+    """P of a link with its mass, centre of mass, and inertia about the centre of mass.
+
+    Units: kg, m, kg m^2.
+
+    >>> P = soa.identify.pseudo_inertia(robot.mass, robot.com, robot.inertia)
+    >>> print(P.shape)
+    (2, 4, 4)
+    """
     first = mass[..., None] * com
     S = density_moment(inertia) + first[..., :, None] * com[..., None, :]
     top = jnp.concatenate([S, first[..., :, None]], axis=-1)
@@ -43,7 +50,15 @@ def pseudo_inertia(
 
 
 def from_pseudo_inertia(P: Float[Array, "... 4 4"]) -> tuple[Array, Array, Array]:
-    """Mass, centre of mass and inertia about it: the inverse of `pseudo_inertia`."""
+    """Mass, centre of mass and inertia about it: the inverse of `pseudo_inertia`.
+
+    Units: kg, m, kg m^2.
+
+    >>> P = soa.identify.pseudo_inertia(robot.mass, robot.com, robot.inertia)
+    >>> mass, com, inertia = soa.identify.from_pseudo_inertia(P)
+    >>> print(mass, jnp.allclose(inertia, robot.inertia))
+    [1. 1.] True
+    """
     mass = P[..., 3, 3]
     com = P[..., :3, 3] / mass[..., None]
     S = P[..., :3, :3] - mass[..., None, None] * com[..., :, None] * com[..., None, :]
@@ -51,7 +66,13 @@ def from_pseudo_inertia(P: Float[Array, "... 4 4"]) -> tuple[Array, Array, Array
 
 
 def link_pseudo_inertias(robot: Multibody) -> Float[Array, "n 4 4"]:
-    """P of every link, about its origin, in link axes."""
+    """P of every link, about its origin, in link axes.
+
+    Units: kg, kg m, kg m^2.
+
+    >>> print(soa.identify.link_pseudo_inertias(robot).shape)
+    (2, 4, 4)
+    """
     return pseudo_inertia(robot.mass, robot.com, robot.inertia)
 
 

@@ -61,7 +61,11 @@ def segments(q: np.ndarray, v: np.ndarray, tau: np.ndarray, dt: float, steps: in
 
 
 def resample(time: np.ndarray, x: np.ndarray, rate: float) -> np.ndarray:
-    """x (samples, ...) at a constant rate (Hz), interpolated linearly between irregular, increasing times."""
+    """x (samples, ...) at a constant rate (Hz), interpolated linearly between irregular, increasing times.
+
+    >>> print(soa.identify.resample(np.array([0.0, 1.0]), np.array([[0.0], [2.0]]), 4.0)[:, 0])
+    [0.  0.5 1.  1.5]
+    """
     time, x = np.asarray(time, float), np.asarray(x, float)
     if time.ndim != 1 or len(time) != len(x) or len(time) < 2 or not (np.diff(time) > 0).all():
         raise ValueError(f"time must increase and have one entry per sample ({len(x)}), got shape {time.shape}.")
@@ -75,6 +79,11 @@ def zero_phase(x: np.ndarray, rate: float, cutoff: float, *, order: int = 4, der
 
     `order` is that of the Butterworth filter which, run forwards and backwards, has this response; `rate` and `cutoff`
     in Hz.
+
+    >>> t = np.arange(2000) / 1000
+    >>> smooth, rate = soa.identify.zero_phase(np.sin(2 * np.pi * t)[:, None], 1000, 20, derivatives=1)
+    >>> print(round(float(rate[1000, 0]), 2))  # 2 pi
+    6.28
     """
     x = np.asarray(x, float)
     if not 0 < cutoff < rate / 2:

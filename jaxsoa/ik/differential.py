@@ -37,6 +37,12 @@ def differential_inverse_kinematics(
 
     within the velocity limits, and such that a step dt stays inside the position limits: a box-constrained least
     squares problem, solved exactly. Hand `robot.integrate(q, dt * v)` on to take the step.
+
+    Units: rad, twists in rad/s and m/s, s; rad/s.
+
+    >>> twist = soa.jacobian(robot, q, "tip") @ v
+    >>> print(soa.differential_inverse_kinematics(robot, q, "tip", twist, 0.01).round(3))  # v again
+    [0.4 0.2]
     """
     q = robot.check_q(q)
     names = (frames,) if isinstance(frames, str) else tuple(frames)
@@ -75,6 +81,12 @@ def manipulability(robot: Multibody, q: Shaped[Array, " nq"], frame: str, rows: 
     """Yoshikawa's measure sqrt(det(J J*)): the volume of velocities that unit joint rates give; zero where singular.
 
     `rows`: "all", "angular" or "linear". Yoshikawa, Manipulability of robotic mechanisms, IJRR 1985.
+
+    Units: rad; m^2, m and 1 by the rows asked for.
+
+    >>> w = soa.manipulability(soa.models.chain(6), 0.4 * jnp.arange(1.0, 7), "tip")
+    >>> print(f"{w:.4f}")
+    0.0391
     """
     if rows not in ROWS:
         raise ValueError(f"rows must be one of {', '.join(ROWS)}, got {rows!r}.")

@@ -51,7 +51,12 @@ _DAMAGE = (
 
 
 def save(robot: Multibody, path: str | os.PathLike[str]) -> None:
-    """Write a model as an npz file that `load` reads back leaf by leaf, each in its own floating-point type."""
+    """Write a model as an npz file that `load` reads back leaf by leaf, each in its own floating-point type.
+
+    >>> soa.save(robot, "robot.npz")
+    >>> print(soa.load("robot.npz").link_names)
+    ('link1', 'link2')
+    """
     arrays = leaves_of(robot)
     for key, array in arrays.items():
         if array.dtype.name not in _TYPES:
@@ -67,6 +72,10 @@ def load(path: str | os.PathLike[str]) -> Multibody:
     """Read a model that `save` wrote. Anything else, whole or damaged, is a `ModelError`.
 
     With `jax_enable_x64` off, doubles become float32 with one warning.
+
+    >>> soa.save(robot, "robot.npz")
+    >>> print(soa.load("robot.npz"))
+    Multibody('pendulum': 2 links, nq=2, nv=2, 4 frames)
     """
     if not isinstance(path, str | os.PathLike):
         raise ModelError(f"The path of a saved model must be a path, not a {type(path).__name__}.")

@@ -38,6 +38,10 @@ def load_urdf(source: str | os.PathLike[str], *, floating_base: bool = False, va
     line make them follow, `closed_chain.coupled` is the robot with fewer degrees of freedom, and
     `closed_chain.mimic_couplings` gives the constraints that tie them. Such a file loads with a warning that names
     them, and is an error under "strict".
+
+    >>> soa.save_urdf(robot, "robot.urdf")
+    >>> print(soa.load_urdf("robot.urdf"))
+    Multibody('pendulum': 2 links, nq=2, nv=2, 4 frames)
     """
     description = read_urdf(source, validate=validate)
     mimics = [joint.name for joint in description.joints if joint.mimic is not None and JOINT_KINDS[joint.kind].nv]
@@ -69,6 +73,12 @@ def load_mjcf(source: Any, *, assets: Mapping[str, bytes] | None = None, validat
     `load_mjcf_passive`, `load_mjcf_sensors`, `load_mjcf_keyframes` and `load_mjcf_constraints` read what belongs to
     simulations of it, from the same file. A free joint with armature
     along its translations, and a model in which nothing moves, are a `ModelError`.
+
+    >>> geom = "<geom size='0.1' pos='0 0 -1' contype='0' conaffinity='0'/>"
+    >>> world = f"<worldbody><body><joint name='hinge' axis='0 1 0'/>{geom}</body></worldbody>"
+    >>> robot = soa.load_mjcf(f"<mujoco>{world}</mujoco>")
+    >>> print(robot)
+    Multibody('MuJoCo Model': 1 links, nq=1, nv=1, 2 frames)
     """
     model, name = compile_mjcf(source, assets)
     refuse_unsupported(model, name)
@@ -90,6 +100,13 @@ def load_mjcf_constraints(
 
     `connect` becomes a ball joint, `weld` a weld, `joint` a coupling, as does a linear equality of fixed tendons; in
     the file's order. MuJoCo's are soft (solref, solimp), these are exact. Others are a `ModelError`, never dropped.
+
+    >>> geom = "<geom size='0.1' pos='0 1 0' contype='0' conaffinity='0'/>"
+    >>> bodies = "".join(f"<body><joint name='{name}'/>{geom}</body>" for name in "ab")
+    >>> tie = "<equality><joint joint1='a' joint2='b'/></equality>"
+    >>> robot = soa.load_mjcf(f"<mujoco><worldbody>{bodies}</worldbody></mujoco>")
+    >>> print(len(soa.load_mjcf_constraints(robot, f"<mujoco><worldbody>{bodies}</worldbody>{tie}</mujoco>")))
+    1
     """
     model, name = compile_mjcf(source, assets)
     return mjcf_constraints(robot, model, name)
@@ -101,6 +118,13 @@ def load_mjcf_actuators(robot: Multibody, source: Any, *, assets: Mapping[str, b
     Motors, position and velocity servos, dampers and general actuators with fixed or affine gain and bias, on hinges,
     slides, fixed tendons and sites; with gears, ranges, and first-order or integrating activation. Others (muscles,
     slider-cranks, ball joints, ...) are named in a `ModelWarning`; commands are for those that were read.
+
+    >>> geom = "<geom size='0.1' pos='0 0 -1' contype='0' conaffinity='0'/>"
+    >>> world = f"<worldbody><body><joint name='hinge' axis='0 1 0'/>{geom}</body></worldbody>"
+    >>> robot = soa.load_mjcf(f"<mujoco>{world}</mujoco>")
+    >>> motor = "<actuator><motor name='drive' joint='hinge' gear='5'/></actuator>"
+    >>> print(soa.load_mjcf_actuators(robot, f"<mujoco>{world}{motor}</mujoco>").names)
+    ('drive',)
     """
     model, name = compile_mjcf(source, assets)
     _warn_of(name, "actuators", devices.unsupported_actuators(model))
@@ -111,6 +135,14 @@ def load_mjcf_actuators(robot: Multibody, source: Any, *, assets: Mapping[str, b
 def load_mjcf_sensors(robot: Multibody, source: Any, *, assets: Mapping[str, bytes] | None = None) -> Sensors:
     """The sensors of the MJCF model that `robot` was loaded from; those without a counterpart (touch, range finders,
     ...) are named in a `ModelWarning`. Noise is not added: see `simulate.InertialNoise`.
+
+    >>> geom = "<geom size='0.1' pos='0 0 -1' contype='0' conaffinity='0'/>"
+    >>> world = f"<worldbody><body><joint name='hinge' axis='0 1 0'/>{geom}</body></worldbody>"
+    >>> robot = soa.load_mjcf(f"<mujoco>{world}</mujoco>")
+    >>> angle = "<sensor><jointpos name='angle' joint='hinge'/></sensor>"
+    >>> sensors = soa.load_mjcf_sensors(robot, f"<mujoco>{world}{angle}</mujoco>")
+    >>> print(sensors(robot, jnp.array([0.3]), jnp.zeros(1)))
+    {'angle': Array([0.3], dtype=float64)}
     """
     model, name = compile_mjcf(source, assets)
     _warn_of(name, "sensors", devices.unsupported_sensors(model))
@@ -118,7 +150,14 @@ def load_mjcf_sensors(robot: Multibody, source: Any, *, assets: Mapping[str, byt
 
 
 def load_mjcf_springs(robot: Multibody, source: Any, *, assets: Mapping[str, bytes] | None = None) -> Springs:
-    """Springs and dampers of fixed tendons, and of joints if the robot has none, for `rollout(passive=...)`."""
+    """Springs and dampers of fixed tendons, and of joints if the robot has none, for `rollout(passive=...)`.
+
+    >>> geom = "<geom size='0.1' pos='0 0 -1' contype='0' conaffinity='0'/>"
+    >>> world = f"<worldbody><body><joint name='hinge' axis='0 1 0' stiffness='3'/>{geom}</body></worldbody>"
+    >>> robot = soa.load_mjcf(f"<mujoco>{world.replace(' stiffness', ' armature')}</mujoco>")
+    >>> print(soa.load_mjcf_springs(robot, f"<mujoco>{world}</mujoco>").stiffness)
+    [3.]
+    """
     return devices.springs(robot, compile_mjcf(source, assets)[0])
 
 
@@ -141,7 +180,15 @@ def load_mjcf_passive(
 def load_mjcf_keyframes(
     robot: Multibody, source: Any, *, assets: Mapping[str, bytes] | None = None
 ) -> dict[str, Keyframe]:
-    """The named states of the MJCF model that `robot` was loaded from, in our coordinates."""
+    """The named states of the MJCF model that `robot` was loaded from, in our coordinates.
+
+    >>> geom = "<geom size='0.1' pos='0 0 -1' contype='0' conaffinity='0'/>"
+    >>> world = f"<worldbody><body><joint name='hinge' axis='0 1 0'/>{geom}</body></worldbody>"
+    >>> robot = soa.load_mjcf(f"<mujoco>{world}</mujoco>")
+    >>> up = "<keyframe><key name='up' qpos='3.14'/></keyframe>"
+    >>> print(soa.load_mjcf_keyframes(robot, f"<mujoco>{world}{up}</mujoco>")["up"].q)
+    [3.14]
+    """
     return devices.keyframes(robot, compile_mjcf(source, assets)[0])
 
 

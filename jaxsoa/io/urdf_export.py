@@ -43,6 +43,10 @@ def save_urdf(robot: Multibody, path: str | os.PathLike[str], *, validate: str =
 
     What is fixed to the base was merged into it when the robot was made, so the base link is written without mass; a
     file meant to be read with `floating_base=True` is best saved from a robot that was. No meshes are written.
+
+    >>> soa.save_urdf(robot, "robot.urdf")
+    >>> print(soa.load_urdf("robot.urdf").frame_names)
+    ('base', 'link1', 'link2', 'tip')
     """
     text = urdf_text(robot, validate=validate)
     Path(path).write_text(text, encoding="utf-8")

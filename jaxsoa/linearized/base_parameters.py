@@ -44,6 +44,10 @@ def base_parameters(
 
     `motions` random states (default: enough for four times as many rows as columns); a singular value, or what is
     left of a column, below `tolerance` relative to the largest counts as zero. Needs double precision.
+
+    >>> base = soa.base_parameters(robot)
+    >>> print(base.rank)  # of the 20 parameters of two links, so many can be told from torques
+    6
     """
     columns = 10 * robot.n_links
     motions = -(-4 * columns // robot.nv) if motions is None else motions

@@ -310,6 +310,13 @@ def linearize_forward_dynamics(
 
     `wrt_q` is the derivative along `robot.integrate(q, dq)`, so it has nv columns for every kind of joint. This is
     the fast way to the full matrices: `jax.jacfwd` of `forward_dynamics` gives the same, one O(N) tangent at a time.
+
+    Units: rad/s^2 per rad, per rad/s and per N m.
+
+    >>> model = soa.linearize_forward_dynamics(robot, q, v, tau)
+    >>> print(model.wrt_q.round(3))
+    [[-10.227   0.719]
+     [  9.268 -10.658]]
     """
     q, v, tau, f_ext = robot.check_q(q), robot.check_v(v), robot.check_v(tau, "tau"), robot.check_f_ext(f_ext)
     return linearization(robot, q, v, tau, f_ext).matrices

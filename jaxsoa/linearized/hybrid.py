@@ -47,6 +47,14 @@ def linearize_hybrid_dynamics(
     """Derivatives of both results of `hybrid_dynamics` by q (along tangents), v, a and tau: (nv, nv) each, O(N^2).
 
     `prescribed` (bool (nv,)) may be traced: joints are frozen and freed at run time.
+
+    Units: rad/s^2 and N m per rad, per rad/s and per what is given.
+
+    >>> prescribed = soa.prescribed_mask(robot, ["joint1"])
+    >>> model = soa.linearize_hybrid_dynamics(robot, q, v, jnp.zeros(2), tau, prescribed)
+    >>> print(model.acceleration.wrt_q.round(3) + 0.0)  # the first joint is held, whatever q is
+    [[  0.      0.   ]
+     [-14.417 -14.628]]
     """
     q, v, a, tau = robot.check_q(q), robot.check_v(v), robot.check_v(a, "a"), robot.check_v(tau, "tau")
     f_ext, prescribed = robot.check_f_ext(f_ext), jnp.asarray(prescribed)

@@ -177,6 +177,13 @@ def linearize_inverse_dynamics(
 
     `wrt_q` is the derivative along `robot.integrate(q, dq)`, so it has nv columns for every kind of joint. `f_ext`
     keeps its direction in the world and its point of attack, the link's origin.
+
+    Units: N m per rad, per rad/s and per rad/s^2.
+
+    >>> model = soa.linearize_inverse_dynamics(robot, q, v, jnp.zeros(2))
+    >>> print(model.wrt_q.round(3))
+    [[18.865  4.719]
+     [ 4.807  4.877]]
     """
     q, v, a, f_ext = robot.check_q(q), robot.check_v(v), robot.check_v(a, "a"), robot.check_f_ext(f_ext)
     if robot.springs is None:

@@ -105,6 +105,12 @@ def inverse_dynamics_perturbation(
     """How the torques of `inverse_dynamics` change along (dq, dv, da), in O(N) (Algorithm 1).
 
     dq is a tangent vector: q moves along `robot.integrate(q, dq)`.
+
+    Units: those of q, v and a; N m.
+
+    >>> dq, dv, da = jnp.array([0.1, 0.0]), jnp.zeros(2), jnp.zeros(2)
+    >>> print(soa.inverse_dynamics_perturbation(robot, q, v, jnp.zeros(2), dq, dv, da).round(4))
+    [1.8865 0.4807]
     """
     q, f_ext = robot.check_q(q), robot.check_f_ext(f_ext)
     v, a, dq, dv, da = _vectors(robot, v=v, a=a, dq=dq, dv=dv, da=da)
@@ -157,6 +163,12 @@ def forward_dynamics_perturbation(
 
     The articulated-body algorithm twice with the same P, D and G: once for the motion, once for its perturbation,
     whose "bias acceleration" is the increment of beta and whose "bias force" is that of eq. 3.5 (lemma 4.7).
+
+    Units: those of q, v and tau; rad/s^2.
+
+    >>> dq, dv, dtau = jnp.array([0.1, 0.0]), jnp.zeros(2), jnp.zeros(2)
+    >>> print(soa.forward_dynamics_perturbation(robot, q, v, tau, dq, dv, dtau).round(4))
+    [-1.0227  0.9268]
     """
     q, f_ext = robot.check_q(q), robot.check_f_ext(f_ext)
     v, tau, dq, dv, dtau = _vectors(robot, v=v, tau=tau, dq=dq, dv=dv, dtau=dtau)

@@ -46,6 +46,12 @@ def regressor(
     """Y with Y @ inertial_parameters(robot) = inverse_dynamics(robot, q, v, a) of bodies: no armature, no springs.
 
     Columns link by link, each in the order of `PARAMETERS`. Y is the derivative of the torques by them.
+
+    Units: N m per kg, per kg m and per kg m^2.
+
+    >>> Y = soa.regressor(robot, q, v, jnp.zeros(2))
+    >>> print((Y @ soa.inertial_parameters(robot)).round(3), soa.inverse_dynamics(robot, q, v, jnp.zeros(2)).round(3))
+    [ 3.422 -1.013] [ 3.422 -1.013]
     """
     q, v, a = robot.check_q(q), robot.check_v(v), robot.check_v(a, "a")
     kin, vel = moving_kinematics(robot, q, v)
@@ -78,7 +84,13 @@ def carried_inboard(robot: Multibody, kin: Kinematics, W: Float[Array, "n 6 10"]
 
 
 def inertial_parameters(robot: Multibody) -> Float[Array, " ten_n"]:
-    """pi of a model: ten numbers per link, in the order of `PARAMETERS`."""
+    """pi of a model: ten numbers per link, in the order of `PARAMETERS`.
+
+    Units: kg, kg m and kg m^2.
+
+    >>> print(soa.inertial_parameters(robot)[:4].round(3) + 0.0)  # mass and first moment of the first link
+    [ 1.   0.   0.  -0.5]
+    """
     m, c = robot.mass, robot.com
     I = (robot.inertia + jnp.swapaxes(robot.inertia, -1, -2)) / 2
     square = jnp.sum(c * c, axis=-1)[:, None, None] * jnp.eye(3, dtype=c.dtype)
@@ -88,7 +100,14 @@ def inertial_parameters(robot: Multibody) -> Float[Array, " ten_n"]:
 
 
 def with_inertial_parameters(robot: Multibody, parameters: Shaped[Array, " ten_n"]) -> Multibody:
-    """The model with other inertial parameters: the inverse of `inertial_parameters`. Masses must not be zero."""
+    """The model with other inertial parameters: the inverse of `inertial_parameters`. Masses must not be zero.
+
+    Units: kg, kg m and kg m^2.
+
+    >>> heavier = soa.with_inertial_parameters(robot, 2 * soa.inertial_parameters(robot))
+    >>> print(heavier.mass)
+    [2. 2.]
+    """
     parameters = jnp.asarray(parameters)
     if parameters.shape != (10 * robot.n_links,):
         raise ValueError(

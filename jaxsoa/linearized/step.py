@@ -174,6 +174,12 @@ def linearize_step(
     With `contact` (a `contact.Scene`) it is the step that enforces those contacts, and `step` is not looked at. With
     `loops` and `prescribed` (a mask, or a pair of mask and accelerations) it is that of `soa.step`, which ends on the
     loops: A then takes a state to the nearest closed one, so its rank is that of the mechanism.
+
+    Units: of the state, per unit of the state and per N m.
+
+    >>> A, B = soa.linearize_step(robot, q, v, tau, 0.01)[:2]
+    >>> print(A.shape, B.shape)
+    (4, 4) (4, 2)
     """
     q, v, tau, dt = robot.check_q(q), robot.check_v(v), robot.check_v(tau, "tau"), robot.check_number(dt)
     if contact is not None:

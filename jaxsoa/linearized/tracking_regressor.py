@@ -30,6 +30,12 @@ def tracking_regressor(
     """Y with Y @ inertial_parameters(robot) = M a + C(q, v) w + gravity of the bodies; with w = v it is `regressor`.
 
     In O(N^2). Columns as in `regressor`: link by link, ten each; no armature, friction, springs.
+
+    Units: N m per kg, per kg m and per kg m^2.
+
+    >>> Y = soa.tracking_regressor(robot, q, v, v, jnp.zeros(2))
+    >>> print((Y @ soa.inertial_parameters(robot)).round(3), soa.bias_force(robot, q, v).round(3))
+    [ 3.422 -1.013] [ 3.422 -1.013]
     """
     q, v, w, a = robot.check_q(q), robot.check_v(v), robot.check_v(w, "w"), robot.check_v(a, "a")
     kin, V, W, dW = two_motions(robot, q, v, w)

@@ -157,6 +157,13 @@ def from_arrays(
     """A `Multibody` from arrays stacked over links: `parents` (-1 for the base) and one row per link elsewhere.
 
     `kinds` is one joint kind for all or one per link; `inertia` (n, 3, 3) is about the centres of mass.
+
+    >>> zero = np.zeros((1, 3))
+    >>> cart = soa.from_arrays(
+    ...     [-1], "prismatic", position=zero, axis=[[1.0, 0, 0]], mass=[2.0], com=zero, inertia=np.eye(3)[None]
+    ... )
+    >>> print(soa.mass_matrix(cart, jnp.zeros(1)))  # kg
+    [[2.]]
     """
     n = len(parents)
     kinds = [kinds] * n if isinstance(kinds, str) else list(kinds)

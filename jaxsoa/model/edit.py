@@ -353,6 +353,10 @@ def merge(
     Each robot after the first hangs on a frame of one before it: `attachments` holds that frame's name (with its
     prefix), or (name, rotation, position) of the new robot's base seen from it. The base's own inertia becomes part of
     the link that it is fixed to. Gravity and the base's place are those of the first robot.
+
+    >>> four = soa.merge([robot, robot], ["upper/tip"], prefixes=["upper/", "lower/"])
+    >>> print(four.link_names)
+    ('upper/link1', 'upper/link2', 'lower/link1', 'lower/link2')
     """
     robots = list(robots)
     if not robots or not all(isinstance(robot, Multibody) for robot in robots):

@@ -28,14 +28,22 @@ class Section(NamedTuple):
 
 
 def circle(radius: float | Float[Array, ""]) -> Section:
-    """A full circle of one radius, a number or an array ()."""
+    """A full circle of one radius, a number or an array ().
+
+    >>> print(f"{soa.models.circle(0.01).area:.6f}")  # m^2
+    0.000314
+    """
     _positive("The radius", radius)
     moment = np.pi * radius**4 / 4
     return Section(np.pi * radius**2, moment, moment, 2 * moment)
 
 
 def rectangle(width: float, height: float) -> Section:
-    """`width` along y, `height` along z, two numbers; torsion by Saint-Venant's series to 0.01 %."""
+    """`width` along y, `height` along z, two numbers; torsion by Saint-Venant's series to 0.01 %.
+
+    >>> print(f"{soa.models.rectangle(0.02, 0.01).area:.6f}")  # m^2
+    0.000200
+    """
     _positive("The width", width)
     _positive("The height", height)
     a, b = max(width, height), min(width, height)

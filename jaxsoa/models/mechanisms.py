@@ -26,6 +26,9 @@ def pendulum(n: int = 1, *, length: float = 1.0, mass: float = 1.0) -> Multibody
     """n equal uniform rods on hinges about y, swinging in the x-z plane; at q = 0 they hang straight down.
 
     `length` and `mass` are those of one rod. The frame `tip` is at the end of the last one.
+
+    >>> print(soa.frame_pose(soa.models.pendulum(2), jnp.zeros(2), "tip")[1])  # hanging, m
+    [ 0.  0. -2.]
     """
     return assemble(_describe_pendulum(n, length, mass))
 
@@ -38,6 +41,9 @@ def planar_arm(n: int = 3, *, length: float = 0.5, mass: float = 1.0) -> Multibo
     """n equal uniform rods on hinges about z, in the horizontal plane where gravity does no work; along x at q = 0.
 
     `length` and `mass` are those of one rod. The frame `tip` is at the end of the last one.
+
+    >>> print(soa.frame_pose(soa.models.planar_arm(3), jnp.zeros(3), "tip")[1])  # m
+    [1.5 0.  0. ]
     """
     return assemble(_describe_planar_arm(n, length, mass))
 
@@ -51,6 +57,9 @@ def chain(n: int, *, length: float = 0.3, mass: float = 1.0) -> Multibody:
 
     Neighbouring axes are skew (they neither meet nor are parallel), so no term of the dynamics vanishes by symmetry.
     `length` and `mass` are those of one rod. The frame `tip` is at the end of the last one.
+
+    >>> print(soa.models.chain(3).link_names)
+    ('link1', 'link2', 'link3')
     """
     return assemble(_describe_chain(n, length, mass))
 
@@ -96,6 +105,9 @@ def cart_pole() -> Multibody:
     Masses and lengths of A. G. Barto, R. S. Sutton and C. W. Anderson, "Neuronlike adaptive elements that can solve
     difficult learning control problems", IEEE Trans. SMC 13(5), 1983: cart 1.0 kg, pole 0.1 kg and 1 m long.
     `joint1` moves the cart (`link1`), `joint2` the pole (`link2`); the frame `tip` is at the end of the pole.
+
+    >>> print(soa.models.cart_pole().joint_names)
+    ('joint1', 'joint2')
     """
     return assemble(_describe_cart_pole())
 
@@ -115,6 +127,9 @@ def dual_arm() -> Multibody:
     Joints are `left_shoulder_pitch` ... `left_wrist_roll` and the same for `right_`, links the same without the
     motion (`left_shoulder_pitch_link`); the frames `left_hand` and `right_hand` are where they hold things. The
     proportions are those of a small humanoid, the numbers are invented.
+
+    >>> print(soa.models.dual_arm().nv)
+    15
     """
     return assemble(_describe_dual_arm())
 

@@ -98,6 +98,9 @@ def puma560(*, friction: bool = False) -> Multibody:
 
     `friction=True` adds the viscous and Coulomb friction of the same table (Coulomb friction averaged over both
     directions); without it the arm conserves energy.
+
+    >>> print(soa.models.puma560().n_links)
+    6
     """
     # The published inertia of link 3 is known to be no rigid body's: no need to warn every user of it.
     return assemble(_describe_puma560(friction), validate="off")
@@ -158,6 +161,9 @@ def stanford_arm() -> Multibody:
         joint       1        2        3        4        5
         smallest    1.417    3.590    7.257    0.108    0.114
         largest     6.176    6.950    7.257    0.123    0.114
+
+    >>> print(soa.models.stanford_arm().topology.kinds)
+    ('revolute', 'revolute', 'prismatic', 'revolute', 'revolute', 'revolute')
     """
     return assemble(_describe_stanford_arm())
 

@@ -47,6 +47,9 @@ def random_tree(
     - `armature`, `damping`, `friction`: whether the joints have random positive ones.
 
     Runs on the host: it cannot be traced, since the topology it draws is static.
+
+    >>> print(soa.models.random_tree(0, 5, floating_base=True).joint_names[0])
+    floating_base
     """
     _require_links("random_tree", n)
     description = _describe_random_tree(

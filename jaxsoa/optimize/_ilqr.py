@@ -207,6 +207,11 @@ def ilqr(
     than `tolerance` (1 + |cost|); None means 1e-9, in single precision 1e-5. `iterations` counts the steps tried. Where
     the first guess leads to what is not finite (a start of NaN, say), it stops there and the solution has `failed`.
     `callback(iteration, cost)` is called on the host after each (and once per problem in a batch).
+
+    >>> aim = soa.optimize.LeastSquares(lambda state, u: jnp.concatenate([state.q, 0.1 * state.v, 0.01 * u]))
+    >>> problem = soa.optimize.robot_problem(robot, horizon=20, dt=0.05, running_cost=aim)
+    >>> print(soa.optimize.ilqr(problem, soa.State(q, v)).converged)
+    True
     """
     if max_iterations < 1 or step_sizes < 1:
         raise ValueError("max_iterations and step_sizes must be at least 1.")

@@ -199,6 +199,12 @@ def step_problem(
     """A problem about any step function `(state, control) -> state`, linearized by automatic differentiation.
 
     `dt` only weighs the running cost. `limits` is as in `robot_problem`.
+
+    >>> problem = soa.optimize.step_problem(
+    ...     lambda x, u: x + 0.1 * u, controls=1, horizon=20, final_cost=lambda x: jnp.sum((x - 1) ** 2)
+    ... )
+    >>> print(problem.horizon)
+    20
     """
     if (integrate is None) != (difference is None):
         raise ValueError("Give both integrate and difference, or neither (states that add like vectors).")
@@ -240,6 +246,13 @@ def robot_problem(
     `soa.step`; the start must be closed.
     With `contact` (a `contact.Scene`; its gradient="relaxed" helps a search) every step enforces those contacts.
     With `per_step` (a pytree of references, say) running costs are called as `(state, control, row of this step)`.
+
+    Units: s, N m.
+
+    >>> aim = soa.optimize.LeastSquares(lambda state, u: jnp.concatenate([state.q, 0.1 * state.v, 0.01 * u]))
+    >>> problem = soa.optimize.robot_problem(robot, horizon=20, dt=0.05, running_cost=aim)
+    >>> print(problem.horizon)
+    20
     """
     if actuated is None:
         driven = tuple(range(robot.nv))

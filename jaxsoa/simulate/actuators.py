@@ -47,26 +47,46 @@ class ActuatorDescription(NamedTuple):
 
 
 def motor(joint: str, *, gear: float = 1.0, name: str | None = None, **options: Any) -> ActuatorDescription:
-    """The command is a force, times the gear a joint torque."""
+    """The command is a force, times the gear a joint torque.
+
+    >>> drive = soa.simulate.actuator_set(robot, [soa.simulate.motor("joint1", gear=5.0)])
+    >>> print(drive.names)
+    ('joint1',)
+    """
     return ActuatorDescription(name or joint, {joint: gear}, **options)
 
 
 def position_servo(
     joint: str, *, kp: float, kv: float = 0.0, gear: float = 1.0, name: str | None = None, **options: Any
 ) -> ActuatorDescription:
-    """The command is a position: f = kp (command - l) - kv l'."""
+    """The command is a position: f = kp (command - l) - kv l'.
+
+    >>> servo = soa.simulate.position_servo("joint2", kp=100.0, kv=5.0, name="elbow")  # N m/rad, N m s/rad
+    >>> print(soa.simulate.actuator_set(robot, [servo]).names)
+    ('elbow',)
+    """
     return ActuatorDescription(name or joint, {joint: gear}, (kp, 0.0, 0.0), (0.0, -kp, -kv), **options)
 
 
 def velocity_servo(
     joint: str, *, kv: float, gear: float = 1.0, name: str | None = None, **options: Any
 ) -> ActuatorDescription:
-    """The command is a velocity: f = kv (command - l')."""
+    """The command is a velocity: f = kv (command - l').
+
+    >>> servo = soa.simulate.velocity_servo("joint2", kv=5.0, name="elbow")  # N m s/rad
+    >>> print(soa.simulate.actuator_set(robot, [servo]).names)
+    ('elbow',)
+    """
     return ActuatorDescription(name or joint, {joint: gear}, (kv, 0.0, 0.0), (0.0, 0.0, -kv), **options)
 
 
 def pid_servo(joint: str, *, kp: float, ki: float, kd: float, **options: Any) -> ActuatorDescription:
-    """The command is a position: f = kp (command - l) + ki (integral of command - l) - kd l'."""
+    """The command is a position: f = kp (command - l) + ki (integral of command - l) - kd l'.
+
+    >>> servo = soa.simulate.pid_servo("joint2", kp=100.0, ki=10.0, kd=5.0, name="elbow")
+    >>> print(soa.simulate.actuator_set(robot, [servo]).names)
+    ('elbow',)
+    """
     return position_servo(joint, kp=kp, kv=kd, integral=ki, **options)
 
 
@@ -184,7 +204,12 @@ class Actuators(eqx.Module):
 def actuator_set(
     robot: Multibody, descriptions: Sequence[ActuatorDescription], *, joint_range: Any = None
 ) -> Actuators:
-    """A set of actuators: joints are looked up, numbers stacked. `joint_range` (nv, 2) limits joint torques."""
+    """A set of actuators: joints are looked up, numbers stacked. `joint_range` (nv, 2) limits joint torques.
+
+    >>> servo = soa.simulate.position_servo("joint2", kp=100.0, kv=5.0)  # N m/rad, N m s/rad
+    >>> print(soa.simulate.actuator_set(robot, [servo]).names)
+    ('joint2',)
+    """
     nu = len(descriptions)
     lengths, moments, wrenches = np.zeros((nu, robot.nq)), np.zeros((nu, robot.nv)), np.zeros((nu, 6))
     names = [description.name for description in descriptions]

@@ -74,6 +74,12 @@ def solve_adaptively(
     joints are prescribed: which of them moves freely may change between the times).
 
     Needs diffrax (`pip install jaxsoa[ode]`). Further `options` go to `diffrax.diffeqsolve` (adjoint, dt0, ...).
+
+    Units: rad, rad/s, s.
+
+    >>> states = soa.simulate.solve_adaptively(robot, q, v, None, jnp.array([0.0, 0.5, 1.0]))
+    >>> print(states.q.shape)
+    (3, 2)
     """
     try:
         import diffrax

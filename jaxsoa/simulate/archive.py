@@ -28,6 +28,10 @@ def save_archive(path: str | Path, arrays: Mapping[str, Any], *, header: Mapping
     """An .npz file that depends on the arrays alone (no dates), and appears under its name only when complete.
 
     A `header`, as JSON, goes into the file with a digest of the arrays: `load_archive` checks it.
+
+    >>> soa.simulate.save_archive("motion.npz", {"q": q}, header={"robot": "pendulum"})
+    >>> print(np.load("motion.npz")["q"])
+    [ 0.3 -0.5]
     """
     path = Path(path)
     arrays = {name: np.asarray(array) for name, array in arrays.items()}

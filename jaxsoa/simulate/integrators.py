@@ -211,6 +211,12 @@ def step(
       read; the mask alone means zero accelerations. Both are held through the step and may change from step to step.
     - `contact`: a `contact.Scene` whose contacts are enforced (by semi-implicit Euler: other integrators are refused,
       and so far loops and prescribed joints too).
+
+    Units: rad, rad/s, N m, s.
+
+    >>> state = soa.step(robot, q, v, tau, 0.01)
+    >>> print(state.q.round(4), state.v.round(4))
+    [ 0.3032 -0.4957] [0.3216 0.4269]
     """
     q, v, tau, dt = robot.check_q(q), robot.check_v(v), robot.check_v(tau, "tau"), robot.check_number(dt)
     given, forces = as_prescribed(robot, prescribed, v), prepared(as_tuple(passive), robot, dt)

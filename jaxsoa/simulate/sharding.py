@@ -27,7 +27,11 @@ AXIS = "batch"
 
 
 def device_mesh(devices: Sequence[Any] | None = None) -> Mesh:
-    """All devices of all processes (or those given) in one row, along the axis "batch"."""
+    """All devices of all processes (or those given) in one row, along the axis "batch".
+
+    >>> print(soa.simulate.device_mesh().size >= 1)
+    True
+    """
     return Mesh(np.asarray(jax.devices() if devices is None else devices), (AXIS,))
 
 
@@ -41,7 +45,11 @@ def shard_batch(tree: PyTree, mesh: Mesh | None = None) -> PyTree:
 
 
 def to_host(tree: PyTree) -> PyTree:
-    """Sharded results as NumPy arrays, whole on every process."""
+    """Sharded results as NumPy arrays, whole on every process.
+
+    >>> print(type(soa.simulate.to_host(q)).__name__)
+    ndarray
+    """
     from jax.experimental import multihost_utils
 
     def fetch(x):
@@ -59,6 +67,11 @@ def sharded_map(function: Callable, *, mesh: Mesh | None = None, chunk: int | No
     to a multiple of the number of devices by repeating its last element, and cut again). Each device takes `chunk`
     elements at a time (all at once for None): small chunks stay in a CPU's cache. Differentiable; gradients by
     `shared` are summed over the devices.
+
+    >>> torques = soa.simulate.sharded_map(lambda robot, q: soa.bias_force(robot, q, jnp.zeros(2)))
+    >>> print(torques(robot, jnp.stack([q, -q])).round(2))  # N m, a row for each state
+    [[ 3.37 -0.97]
+     [-3.37  0.97]]
     """
     mesh = device_mesh() if mesh is None else mesh
     axis = mesh.axis_names[0]
@@ -143,6 +156,13 @@ def sharded_rollout(
     stays distributed; `simulate.to_host` collects it. To call it again and again, wrap the call in one `jax.jit` (a
     call on its own compiles every time). `mesh`: all devices unless given. `chunk`: how many robots a
     device simulates at a time ("auto": on CPUs as many as fit in the cache, else all).
+
+    Units: rad, rad/s, N m, s.
+
+    >>> starts = jnp.stack([q, q + 0.1])
+    >>> motion = soa.sharded_rollout(robot, starts, jnp.zeros((2, 2)), None, 0.01, steps=10)
+    >>> print(motion.q.shape)
+    (2, 10, 2)
     """
     robots_differ = robot.mass.ndim == 2
     torques = control if control is not None and not callable(control) else None

@@ -126,6 +126,11 @@ def picture(
     notebook shows it. `shapes` are those of `primitive_shapes` (default), a URDF path for its visuals, or your own;
     `forces` (n_links, 6) or (times, n_links, 6), as `f_ext`, become arrows; `frames` draws the axes of every link.
     `view` is (azimuth, elevation) in degrees.
+
+    >>> shown = soa.viz.picture(robot, q, "pendulum.png")  # a notebook shows what it returns
+    >>> from pathlib import Path
+    >>> print(Path("pendulum.png").read_bytes()[1:4])
+    b'PNG'
     """
     if path is not None:
         _suffix(path, STILLS)

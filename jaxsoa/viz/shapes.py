@@ -70,7 +70,11 @@ def _skeleton(robot: Multibody) -> _Skeleton:
 
 
 def primitive_shapes(robot: Multibody) -> tuple[Shape, ...]:
-    """Shapes for every link of any model, made from its geometry and masses alone."""
+    """Shapes for every link of any model, made from its geometry and masses alone.
+
+    >>> print(len(soa.viz.primitive_shapes(robot)) > 2)
+    True
+    """
     skeleton, topology = _skeleton(robot), robot.topology
     reach = skeleton.reach
     depth: list[int] = []
