@@ -118,7 +118,7 @@ def test_springs_in_files_edits_and_checks(tmp_path):
     both = soa.merge([robot, plain], ["toe"], prefixes=["", "arm/"])
     assert_allclose(both.stiffness, [*robot.stiffness, 0])
     assert_allclose(both.rest, [*robot.rest, 0])
-    assert soa.merge([plain, plain], ["tip"], prefixes=["a/", "b/"]).springs is None
+    assert soa.merge([plain, plain], ["a/tip"], prefixes=["a/", "b/"]).springs is None
     locked = both.lock(["knee_joint"])
     kept = [k for k in range(both.nv) if k != both.v_index("knee_joint").start]
     assert_allclose(locked.stiffness, both.stiffness[np.array(kept)])
@@ -127,7 +127,7 @@ def test_springs_in_files_edits_and_checks(tmp_path):
     with pytest.raises(soa.ModelError, match=r"stiffness of 'sprung' is negative at 3.*'knee_joint'"):
         robot.replace(stiffness=robot.stiffness.at[3].set(-1.0))
     with pytest.raises(soa.ModelError, match="stiffness"):
-        soa.Builder("r").link("l", joint="revolute", mass=1.0, stiffness=-1.0).build()
+        soa.Builder("r").link("l", joint="revolute", mass=1.0, inertia=np.eye(3), stiffness=-1.0).build()
     with pytest.raises(soa.ModelError, match="rest position of joint 'l_joint'"):
         soa.Builder("r").link("l", joint="revolute", mass=1.0, stiffness=1.0, rest=(1.0, 2.0)).build(validate="off")
 
