@@ -147,7 +147,8 @@ def test_a_rod_between_other_links():
     section = soa.models.rectangle(0.01, 0.02)
     builder.rod("whip", parent="hand", position=(0.1, 0, 0), length=1.0, segments=3, section=section, E=E, G=G,
                 density=DENSITY)  # fmt: skip
-    robot = builder.link("bob", joint="revolute", parent="whip3", position=(1 / 6, 0, 0), mass=0.2, com=(0.1, 0, 0)).build()
+    builder.link("bob", joint="revolute", parent="whip3", position=(1 / 6, 0, 0), mass=0.2, com=(0.1, 0, 0))
+    robot = builder.build()
     assert robot.link_names == ("hand", "whip1", "whip2", "whip3", "bob")
     assert_allclose(soa.frame_pose(robot, robot.neutral(), "whip_tip")[1], [1.1, 0, 0], atol=1e-15)
     assert_allclose(robot.mass.sum(), 1.2 + DENSITY * 0.01 * 0.02)
