@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array
 
 from jaxsoa.model.builder import Builder
@@ -34,7 +35,7 @@ def rod(
     """
     values = (length, tuple(section), E, G, density, damping)
     pieces = rod_pieces(length, segments, section, E, G, density, damping)
-    if not any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(values)):
+    if not any(isinstance(x, Tracer) for x in jax.tree.leaves(values)):
         return _built(length, segments, section, E, G, density, damping, axial)
     # The tree of a rod of other numbers, and then these.
     robot = _built(1.0, segments, Section(1.0, 1.0, 1.0, 1.0), 1.0, 1.0, 1.0, 1.0, axial)

@@ -94,6 +94,7 @@ def elastica(load: float) -> tuple[float, float]:
     return simpson(np.cos(angle), dx=1 / 2000), simpson(np.sin(angle), dx=1 / 2000)
 
 
+@pytest.mark.slow
 def test_a_cantilever_under_a_large_force_is_an_elastica():
     """F L^2 / EI = 10, the tip goes down by 0.81 L: converging with the square of the piece's length; and stretched."""
     load = 10.0
