@@ -132,7 +132,8 @@ def test_springs_in_files_edits_and_checks(tmp_path):
     with pytest.raises(soa.ModelError, match="stiffness"):
         soa.Builder("r").link("l", joint="revolute", mass=1.0, inertia=np.eye(3), stiffness=-1.0).build()
     with pytest.raises(soa.ModelError, match="rest position of joint 'l_joint'"):
-        soa.Builder("r").link("l", joint="revolute", mass=1.0, inertia=np.eye(3), stiffness=1.0, rest=(1.0, 2.0)).build()
+        body = {"mass": 1.0, "inertia": np.eye(3), "stiffness": 1.0}
+        soa.Builder("r").link("l", joint="revolute", rest=(1.0, 2.0), **body).build()
 
 
 def test_zero_stiffness_changes_nothing():
