@@ -27,10 +27,10 @@ from jaxsoa.closed_chain.algebra import PseudoInverse
 class Changes(NamedTuple):
     """How the equations change along a tangent, at a fixed motion and fixed forces."""
 
-    torque: Array  # d1
+    torque: Any  # d1
     gap: Array  # d2
     rates: Array  # d(J u)
-    pull: Array  # d(J* y)
+    pull: Any  # d(J* y)
 
 
 class LinearMaps(NamedTuple):

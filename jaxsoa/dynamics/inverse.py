@@ -22,7 +22,7 @@ from jaxsoa.dynamics.kinematics import (
     moving_kinematics,
 )
 from jaxsoa.dynamics.newton_euler import dissipation as dissipation, inter_body_forces, moving_bodies, torque_of
-from jaxsoa.dynamics.springs import stored_energy, unsprung
+from jaxsoa.dynamics.springs import stored_energy, taken_off, unsprung
 from jaxsoa.dynamics.tangents import Varying, perturbed_torque
 from jaxsoa.indexing import take_rows
 from jaxsoa.kernels import is_zero, ruled
@@ -126,7 +126,7 @@ def inverse_dynamics(
     if method == "newton-euler":
         return inverse_dynamics_raw(robot, q, v, a, f_ext)
     if robot.springs is not None:
-        robot, pull = unsprung(robot, q)
+        robot, pull = taken_off(robot, q)
         return inverse_dynamics(robot, q, v, a, f_ext, method=method) - pull
     if method == "composite":
         return _composite_inverse_dynamics(robot, q, v, a, f_ext)

@@ -62,11 +62,14 @@ def spring_torque(robot: Multibody, stiffness: Array, rest: Array, q: Array) -> 
     return robot.join_dofs(_by_joint(_torque_of, robot, stiffness, robot.check_q(rest, "rest"), robot.check_q(q)))
 
 
-def unsprung(robot: Multibody, q: Array) -> tuple[Multibody, Array | None]:
-    """The model without its springs, and their torque (nv,); None where it has none."""
-    if robot.springs is None:
-        return robot, None
+def taken_off(robot: Multibody, q: Array) -> tuple[Multibody, Float[Array, " nv"]]:
+    """The model without its springs, and their torque."""
     return robot.with_springs(None), spring_torque(robot, robot.stiffness, robot.rest, q)
+
+
+def unsprung(robot: Multibody, q: Array) -> tuple[Multibody, Array | None]:
+    """The same; None where there are no springs."""
+    return (robot, None) if robot.springs is None else taken_off(robot, q)
 
 
 def unsprung_along(robot: Multibody, q: Array, dq: Array) -> tuple[Multibody, Array, Array]:

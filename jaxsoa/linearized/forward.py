@@ -27,7 +27,7 @@ from jaxsoa.dynamics.articulated import on_first, on_last, riccati_step, solve_i
 from jaxsoa.dynamics.inverse import dissipation
 from jaxsoa.dynamics.mass import mass_matrix_inverse, solve_mass_matrix
 from jaxsoa.dynamics.motion import solve_motion
-from jaxsoa.dynamics.springs import tangent_stiffness, unsprung
+from jaxsoa.dynamics.springs import taken_off, tangent_stiffness
 from jaxsoa.kernels import by_jax, door, ruled
 from jaxsoa.linearized import spatial_components as sc
 from jaxsoa.linearized.inverse import Rows, inverse_model, inverse_model_raw, kernel_for_chains, model_rows
@@ -293,7 +293,7 @@ def linearization(robot: Multibody, q, v, tau, f_ext) -> Linearization:
     """`linearize_forward_dynamics` of checked arguments, with the accelerations."""
     if robot.springs is None:
         return _without_springs(robot, q, v, tau, f_ext)
-    bare, pull = unsprung(robot, q)
+    bare, pull = taken_off(robot, q)
     (wrt_q, wrt_v, wrt_tau), a = _without_springs(bare, q, v, tau + pull, f_ext)
     wrt_q = wrt_q - wrt_tau @ tangent_stiffness(robot, q)
     return Linearization(LinearizedForwardDynamics(wrt_q, wrt_v, wrt_tau), a)

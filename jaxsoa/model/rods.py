@@ -69,7 +69,7 @@ class Pieces(NamedTuple):
     stretching: Any  # of each slider
 
 
-def rod_pieces(length, segments: int, section: Section, E, G, density, damping=0.0) -> Pieces:
+def rod_pieces(length, segments: int, section: Section, E, G, density, damping: Any = 0.0) -> Pieces:
     """What a rod is made of; all but the number of segments may be traced."""
     if isinstance(segments, bool) or segments != int(segments) or segments < 1:
         raise ModelError(f"A rod needs at least one segment, got {segments}.")

@@ -62,7 +62,7 @@ def track(
     Q = jnp.diag(jnp.broadcast_to(robot.convert(state_weight, "state_weight"), (2 * nv,)))
     R = jnp.diag(jnp.broadcast_to(robot.convert(torque_weight, "torque_weight"), (nv,)))
     torques = jax.vmap(lambda *x: inverse_dynamics(robot, *x))(q[:-1], v[:-1], (v[1:] - v[:-1]) / dt)
-    models = jax.vmap(lambda *x: linearize_step(robot, *x, dt, step=step))(q[:-1], v[:-1], torques)
+    models = jax.vmap(lambda q, v, tau: linearize_step(robot, q, v, tau, dt, step=step))(q[:-1], v[:-1], torques)
 
     def back(P, model):
         A, B = model

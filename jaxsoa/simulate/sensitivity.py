@@ -45,8 +45,8 @@ def trajectory_sensitivity(
 
     def run(p: Array) -> tuple[Multibody, State]:
         made = model(p)
-        robot, *start = made if isinstance(made, tuple) else (made, q, v)
-        return robot, rollout(robot, *start, control, dt, **options)
+        robot, q_start, v_start = made if isinstance(made, tuple) else (made, q, v)
+        return robot, rollout(robot, q_start, v_start, control, dt, **options)
 
     robot, path = run(jax.lax.stop_gradient(parameters))
 

@@ -163,29 +163,25 @@ def test_two_arms_carry_an_object_by_point_contacts():
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(strict=False, reason="energy drifts by 9e-6 of the largest kinetic energy where 1e-6 is asked")
 def test_a_stewart_platform_for_ten_seconds():
-    """Sprung legs, let go: energy within 1e-6 of the largest kinetic energy, loop errors below 1e-9."""
+    """Sprung legs, let go: energy within 1e-6 of the largest kinetic energy, loop errors below 1e-9.
+
+    What drifts is the error of Runge-Kutta: 9e-6 with 2 ms, 32 times less with half the step.
+    """
     robot, loops, q = cc.mechanisms.stewart()
     q = jax.jit(lambda q: cc.close_loops(robot, loops, q))(q)
-    legs = np.array([robot.q_index(f"leg{k}").start for k in range(6)])
     at = np.array([robot.v_index(f"leg{k}").start for k in range(6)])
-    stiffness = 2000.0
-
-    def springs(robot, q_now, v):
-        return jnp.zeros_like(v).at[at].set(-stiffness * (q_now - q)[legs])
+    robot = robot.replace(stiffness=jnp.zeros(robot.nv).at[at].set(2000.0), rest=q)
 
     @jax.jit
     def run(q):
         def look(sample):
-            x = sample.q
-            kinetic = soa.kinetic_energy(robot, x, sample.v)
-            stored = stiffness / 2 * jnp.sum((x - q)[legs] ** 2)
-            return kinetic, kinetic + soa.potential_energy(robot, x) + stored, cc.loop_errors(robot, loops, x)
+            kinetic = soa.kinetic_energy(robot, sample.q, sample.v)
+            return kinetic, kinetic + soa.potential_energy(robot, sample.q), cc.loop_errors(robot, loops, sample.q)
 
         start = jnp.zeros(robot.nv)
-        options = {"steps": 5000, "integrator": "rk4", "record": look, "every": 10}
-        return soa.rollout(robot, q, start, None, 2e-3, loops=loops, passive=springs, **options)
+        options = {"steps": 10_000, "integrator": "rk4", "record": look, "every": 20}
+        return soa.rollout(robot, q, start, None, 1e-3, loops=loops, **options)
 
     kinetic, energy, errors = run(q)
     assert float(jnp.max(jnp.abs(errors))) < 1e-9

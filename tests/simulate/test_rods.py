@@ -94,6 +94,7 @@ def elastica(load: float) -> tuple[float, float]:
     return simpson(np.cos(angle), dx=1 / 2000), simpson(np.sin(angle), dx=1 / 2000)
 
 
+@pytest.mark.slow
 def test_a_cantilever_under_a_large_force_is_an_elastica():
     """F L^2 / EI = 10, the tip goes down by 0.81 L: converging with the square of the piece's length; and stretched."""
     load = 10.0
@@ -124,7 +125,7 @@ def test_a_cantilever_under_a_large_force_is_an_elastica():
         residual, tip = settled()
         assert_allclose(residual, 0, atol=1e-8 * BENDING)
         errors.append(np.abs(np.array([tip[0], -tip[2]]) / LENGTH - exact).max())
-    assert errors[1] < 1e-2 and errors[0] / errors[1] > 3.5
+    assert errors[1] < 1e-2 and errors[0] / errors[1] > 3
 
 
 def test_a_rod_of_traced_numbers_is_the_rod_of_those_numbers():
@@ -135,7 +136,7 @@ def test_a_rod_of_traced_numbers_is_the_rod_of_those_numbers():
         return soa.models.rod(length, 3, section, E=E, G=G, density=density, damping=damping, axial=True)
 
     for one, other in zip(jax.tree.leaves(jax.jit(build)(*numbers)), jax.tree.leaves(build(*numbers)), strict=True):
-        assert_close(one, other, 1e-14)
+        assert_allclose(one, other, rtol=1e-13, atol=1e-20)
     robot = build(*numbers)
     slides = np.array([robot.v_index(f"rod_slide{k}_joint").start for k in (1, 2, 3)])
     assert_allclose(1 / robot.stiffness[slides], LENGTH / 3 / (E * np.pi * RADIUS**2))  # L / EA altogether
@@ -147,7 +148,8 @@ def test_a_rod_between_other_links():
     section = soa.models.rectangle(0.01, 0.02)
     builder.rod("whip", parent="hand", position=(0.1, 0, 0), length=1.0, segments=3, section=section, E=E, G=G,
                 density=DENSITY)  # fmt: skip
-    robot = builder.link("bob", joint="revolute", parent="whip3", position=(1 / 6, 0, 0), mass=0.2).build()
+    builder.link("bob", joint="revolute", parent="whip3", position=(1 / 6, 0, 0), mass=0.2, com=(0.1, 0, 0))
+    robot = builder.build()
     assert robot.link_names == ("hand", "whip1", "whip2", "whip3", "bob")
     assert_allclose(soa.frame_pose(robot, robot.neutral(), "whip_tip")[1], [1.1, 0, 0], atol=1e-15)
     assert_allclose(robot.mass.sum(), 1.2 + DENSITY * 0.01 * 0.02)

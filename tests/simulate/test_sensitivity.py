@@ -8,6 +8,7 @@ from numpy.testing import assert_allclose
 import jaxsoa as soa
 
 
+@pytest.mark.slow
 def test_sensitivity_to_masses_and_to_the_start():
     robot = soa.models.planar_arm(2)
     q, v = jnp.array([0.3, -0.5]), jnp.array([1.0, 0.2])
