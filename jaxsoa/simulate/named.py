@@ -2,7 +2,7 @@
 
 observation = Observation(("shoulder", "gyro"), (1, 3))
 x = observation.vector({"shoulder": q, "gyro": w})        # (4,), in the order of the names
-observation.dict(x)["gyro"]                               # (3,)
+observation.by_name(x)["gyro"]                            # (3,)
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class NamedVector(eqx.Module):
             parts.append(value.reshape(size))
         return jnp.concatenate([jnp.zeros(0), *parts])
 
-    def dict(self, x: Shaped[Array, " n"]) -> dict[str, Array]:
+    def by_name(self, x: Shaped[Array, " n"]) -> dict[str, Array]:
         """The numbers of a vector by name, (size,) each."""
         if jnp.shape(x) != (self.size,):
             raise ValueError(f"The vector must have shape ({self.size},), got {jnp.shape(x)}. Batch with jax.vmap.")
