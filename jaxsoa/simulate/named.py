@@ -89,12 +89,12 @@ def observation(robot: Multibody, sensors: Sensors) -> Observation:
     """The names and sizes of what these sensors read of this robot: `observation.vector(sensors(robot, q, v, a))`."""
     v = jax.ShapeDtypeStruct((robot.nv,), robot.dtype)
     readings = jax.eval_shape(lambda v: sensors(robot, robot.neutral(), v, v), v)
-    return Observation(sensors.names, [int(np.prod(readings[name].shape)) for name in sensors.names])
+    return Observation(sensors.names, tuple(int(np.prod(readings[name].shape)) for name in sensors.names))
 
 
 def commands(of: Actuators | Multibody) -> Command:
     """The names and sizes of commands: one number per actuator, or the torques of each joint of a robot."""
     if isinstance(of, Actuators):
-        return Command(of.names)
-    sizes = [of.v_index(name).stop - of.v_index(name).start for name in of.joint_names]
-    return Command(of.joint_names, sizes)
+        return Command(of.names, (1,) * of.nu)
+    places = [of.v_index(name) for name in of.joint_names]
+    return Command(of.joint_names, tuple(place.stop - place.start for place in places))
