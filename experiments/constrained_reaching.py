@@ -67,7 +67,8 @@ def track(robot: soa.Multibody, steps: int) -> None:
     """Receding horizon: 20 steps of 20 ms ahead, one iteration each 10 ms, after a hand target on a circle.
 
     Each plan starts from the one before, whose feedback steers the first trajectory from the state found. Motors are
-    as strong as their joints need: a hundred times more would spin the light outer links faster than a step can follow.
+    as strong as their joints need, and the hand begins on the circle: a far jump at full torque would spin the light
+    outer links faster than a step can follow.
     """
     horizon, ahead, period = 20, 0.02, 0.01
     torques = jnp.array([80.0, 80.0, 60.0, 40.0, 15.0, 8.0, 2.0])
@@ -94,11 +95,13 @@ def track(robot: soa.Multibody, steps: int) -> None:
 
     @jax.jit
     def settle(q, v):
-        return optimize.ilqr(problem(0.0), soa.State(q, v), max_iterations=50)
+        guess = jnp.broadcast_to(soa.bias_force(robot, q, v), (horizon, 7))
+        return optimize.ilqr(problem(0.0), soa.State(q, v), guess, max_iterations=50)
 
     advance = jax.jit(lambda q, v, tau: soa.step(robot, q, v, tau, period))
     hand = jax.jit(lambda q: soa.frame_pose(robot, q, "hand")[1])
-    q, v = START, jnp.zeros(7)
+    reach = jax.jit(lambda q: soa.inverse_kinematics(robot, q, "hand", target(0.0), seeds=1, rest=START))
+    q, v = reach(START).q, jnp.zeros(7)
     found = settle(q, v)
     plan(0.0, q, v, found)
     times, errors = [], []
