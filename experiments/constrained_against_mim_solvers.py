@@ -131,10 +131,10 @@ def main() -> None:
     found = jax.block_until_ready(many(targets))
     seconds = time.perf_counter() - began
     took = [csqp(*theirs(robot, goal))[1] for goal in targets[: min(16, options.batch)]]
+    share, rate = 100 * np.mean(found.converged), options.batch / seconds
     print(
-        f"{options.batch} at once: {100 * np.mean(found.converged):.0f} % converged, violation up to "
-        f"{found.violation.max():.1e}, {options.batch / seconds:.1f} problems/s, "
-        f"mim_solvers {len(took) / sum(took):.1f}"
+        f"{options.batch} at once: {share:.0f} % converged, violation up to {found.violation.max():.1e}, "
+        f"{rate:.1f} problems/s, mim_solvers {len(took) / sum(took):.1f}"
     )
 
 

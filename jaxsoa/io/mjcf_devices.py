@@ -5,7 +5,6 @@ What has no counterpart is never dropped in silence: `unsupported_actuators` and
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -329,7 +328,7 @@ def ellipsoids(model: Any) -> np.ndarray:
     return found
 
 
-def _bodies(robot: Multibody, model: Any, numbers: Sequence[int]) -> Bodies:
+def _bodies(robot: Multibody, model: Any, numbers: np.ndarray) -> Bodies:
     """Inertial frames of bodies that move."""
     mounts = [_mount(robot, model, require_mujoco().mjtObj.mjOBJ_BODY, int(k)) for k in numbers]
     rotation = jnp.asarray(np.array([np.asarray(at.rotation) for at in mounts]), robot.dtype)

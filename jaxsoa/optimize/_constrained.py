@@ -10,6 +10,10 @@ After each inner solution the multipliers follow, y <- r (c + y/r), if the viola
 penalty grows (the bound-constrained Lagrangian method of Conn, Gould and Toint, SIAM J. Numer. Anal. 28, 1991, as in
 ProxDDP: Jallet, Bambade, Mansard and Carpentier, IROS 2022). The proximal term in the controls is iLQR's own
 regularization. Multipliers of the path are per second, as the running cost is: times dt they are those of the sum.
+
+A penalty that grows fast can leave a trajectory where no small change helps, half on one side of an obstacle and half
+on the other. So where the largest penalty does not help, a second attempt starts from the first guess with a tenth of
+the first penalty, which lets the costs and the easier constraints decide about the way first.
 """
 
 from __future__ import annotations
@@ -115,15 +119,21 @@ def _violation(condition: Condition, c: Array) -> Array:
     return jnp.max(beyond, initial=0)
 
 
-class _Round(NamedTuple):
+class _Found(NamedTuple):
     plan: Solution
     multipliers: Multipliers
     penalty: Array
-    wanted: Array  # violation that lets the multipliers move
     violations: Array
+
+
+class _Round(NamedTuple):
+    now: _Found
+    kept: _Found  # the end of the first attempt, where there is a second
+    wanted: Array  # violation that lets the multipliers move
     iterations: Array
     count: Array
     done: Array
+    stuck: Array  # how often the largest penalty has not helped
 
 
 def constrained(
@@ -173,7 +183,8 @@ def constrained(
         pairs = zip((*path, *final), (*values.path, *values.final), strict=True)
         return jnp.stack([_violation(one, c) for one, c in pairs]).astype(dtype)
 
-    def once(now: _Round) -> _Round:
+    def once(at: _Round) -> _Round:
+        now = at.now
         plan = ilqr(
             augmented(now.multipliers, now.penalty),
             start,
@@ -185,7 +196,7 @@ def constrained(
         values = constraint_values(problem, path, final, plan.states, plan.controls)
         violations = all_violations(values)
         worst = jnp.max(violations)
-        improved = worst <= jnp.maximum(now.wanted, tolerance)
+        improved = worst <= jnp.maximum(at.wanted, tolerance)
 
         def moved(condition, y, c):
             new = y + now.penalty * c
@@ -196,15 +207,18 @@ def constrained(
             tuple(map(moved, final, now.multipliers.final, values.final)),
         )
         r = jnp.where(improved, now.penalty, jnp.minimum(now.penalty * GROWTH, max_penalty))
-        wanted = jnp.where(improved, worst / 4, now.wanted)
+        wanted = jnp.where(improved, worst / 4, at.wanted)
         # Feasible, and the multipliers are those of this trajectory: what they would still move by is a violation too.
-        done = (worst <= tolerance) & plan.converged & (now.count > 0)
-        return _Round(
-            _without_history(plan), after, r, wanted, violations, now.iterations + plan.iterations, now.count + 1, done
-        )
+        done = (worst <= tolerance) & plan.converged & (at.count > 0)
+        stuck = ~improved & (now.penalty >= max_penalty)
+        again = stuck & (at.stuck == 0)
+        here = _Found(_without_history(plan), after, r, violations)
+        following, wanted = _choose(again, (second, jnp.full_like(wanted, jnp.inf)), (here, wanted))
+        kept = _choose(again, here, at.kept)
+        return _Round(following, kept, wanted, at.iterations + plan.iterations, at.count + 1, done, at.stuck + stuck)
 
-    def unfinished(now: _Round):
-        return ~now.done & (now.count < max_rounds) & ~((now.penalty >= max_penalty) & (now.count > max_rounds // 2))
+    def unfinished(at: _Round):
+        return ~at.done & (at.count < max_rounds) & (at.stuck < 2)
 
     if isinstance(controls, ConstrainedSolution):
         multipliers, first = controls.multipliers, controls.penalty
@@ -216,30 +230,31 @@ def constrained(
     for y in jax.tree.leaves(multipliers):
         if y.ndim == 0:
             raise ValueError("A constraint must return a vector of values, not one number: wrap it in atleast_1d.")
-    begin = _Round(
-        _unsolved(problem, start, guess, dtype),
-        multipliers,
-        first,
-        jnp.asarray(jnp.inf, dtype),
-        jnp.full(len(path) + len(final), jnp.inf, dtype),
-        jnp.array(0),
-        jnp.array(0),
-        jnp.array(False),
+    unsolved, far = _unsolved(problem, start, guess, dtype), jnp.asarray(jnp.inf, dtype)
+    initial = _Found(unsolved, multipliers, first, jnp.full(len(path) + len(final), far))
+    nothing = jax.tree.map(jnp.zeros_like, multipliers)
+    second = initial._replace(multipliers=nothing, penalty=jnp.asarray(penalty / GROWTH, dtype))
+    end = lax.while_loop(
+        unfinished, once, _Round(initial, initial, far, jnp.array(0), jnp.array(0), jnp.array(False), jnp.array(0))
     )
-    end = lax.while_loop(unfinished, once, begin)
+    found = _choose(jnp.max(end.kept.violations) < jnp.max(end.now.violations), end.kept, end.now)
     return ConstrainedSolution(
-        end.plan.states,
-        end.plan.controls,
-        total_cost(problem, end.plan.states, end.plan.controls),
-        jnp.max(end.violations),
-        end.violations,
-        end.multipliers,
-        end.penalty,
+        found.plan.states,
+        found.plan.controls,
+        total_cost(problem, found.plan.states, found.plan.controls),
+        jnp.max(found.violations),
+        found.violations,
+        found.multipliers,
+        found.penalty,
         end.iterations,
         end.count,
         end.done,
-        end.plan,
+        found.plan,
     )
+
+
+def _choose(condition: Array, x: Any, y: Any) -> Any:
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), x, y)
 
 
 def _without_history(plan: Solution) -> Solution:

@@ -2,7 +2,7 @@
 
 observation = Observation(("shoulder", "gyro"), (1, 3))
 x = observation.vector({"shoulder": q, "gyro": w})        # (4,), in the order of the names
-observation.dict(x)["gyro"]                               # (3,)
+observation.by_name(x)["gyro"]                            # (3,)
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class NamedVector(eqx.Module):
             parts.append(value.reshape(size))
         return jnp.concatenate([jnp.zeros(0), *parts])
 
-    def dict(self, x: Shaped[Array, " n"]) -> dict[str, Array]:
+    def by_name(self, x: Shaped[Array, " n"]) -> dict[str, Array]:
         """The numbers of a vector by name, (size,) each."""
         if jnp.shape(x) != (self.size,):
             raise ValueError(f"The vector must have shape ({self.size},), got {jnp.shape(x)}. Batch with jax.vmap.")
@@ -95,6 +95,6 @@ def observation(robot: Multibody, sensors: Sensors) -> Observation:
 def commands(of: Actuators | Multibody) -> Command:
     """The names and sizes of commands: one number per actuator, or the torques of each joint of a robot."""
     if isinstance(of, Actuators):
-        return Command(of.names)
-    sizes = tuple(of.v_index(name).stop - of.v_index(name).start for name in of.joint_names)
-    return Command(of.joint_names, sizes)
+        return Command(of.names, (1,) * of.nu)
+    places = [of.v_index(name) for name in of.joint_names]
+    return Command(of.joint_names, tuple(place.stop - place.start for place in places))

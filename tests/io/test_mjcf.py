@@ -299,8 +299,8 @@ def test_equalities_constrain_what_mujocos_do():
 def test_equalities_without_a_counterpart_are_refused():
     xml = mjcf(
         one('<joint name="j"/>'),
-        '<tendon><fixed name="t"><joint joint="j" coef="1"/></fixed></tendon>'
-        '<equality><tendon name="te" tendon1="t" tendon2="t" polycoef="0 1 2"/></equality>',
+        '<tendon><fixed name="t"><joint joint="j" coef="1"/></fixed><fixed name="u"><joint joint="j" coef="2"/></fixed>'
+        '</tendon><equality><tendon name="te" tendon1="t" tendon2="u" polycoef="0 1 2"/></equality>',
     )
     with pytest.warns(soa.ModelWarning, match="tendons"):
         robot = soa.load_mjcf(xml)

@@ -100,7 +100,7 @@ def test_observations_and_commands_by_name():
     q, v = robot.neutral(), jnp.linspace(0.1, 1.0, robot.nv)
     x = jax.jit(lambda q, v: seen.vector(sensors(robot, q, v)))(q, v)
     np.testing.assert_array_equal(x[seen.place("ball")], q[robot.q_index(first)])
-    np.testing.assert_array_equal(seen.dict(x)["speed"], v[robot.v_index(last)])
+    np.testing.assert_array_equal(seen.by_name(x)["speed"], v[robot.v_index(last)])
     torques = simulate.commands(robot)
     tau = torques.vector({first: (1, 2, 3)}, default=0.0)
     np.testing.assert_array_equal(tau[robot.v_index(first)], [1, 2, 3])
@@ -122,7 +122,7 @@ def test_observations_and_commands_by_name():
         (lambda: simulate.commands(servos()).vector({"pod": 1.0}), "nothing named 'pod'.*'pid'"),
         (lambda: simulate.commands(servos()).vector({"pid": 1.0}), "no value for 'speed', 'lag'"),
         (lambda: simulate.commands(servos()).vector({"pid": jnp.zeros(2)}, 0.0), "'pid' has 1 numbers"),
-        (lambda: simulate.commands(servos()).dict(jnp.zeros(2)), "Batch with jax.vmap"),
+        (lambda: simulate.commands(servos()).by_name(jnp.zeros(2)), "Batch with jax.vmap"),
         (lambda: simulate.Observation(("a", "a")), "Names must differ"),
         (lambda: soa.rollout(ROBOT, [0, 0], [0, 0], jnp.zeros((4, 2)), 0.1, actuators=servos()), r"\(None, 3\)"),
     ],
