@@ -14,7 +14,7 @@ gravity = soa.inverse_dynamics(robot, posture, still, still)
 
 
 def control(time, q, v):
-    return gravity + 50.0 * (posture - q) - 5.0 * v
+    return gravity + 200.0 * (posture - q) - 20.0 * v
 
 
 pushed = posture.at[1].add(0.2)

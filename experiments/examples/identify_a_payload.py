@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import jaxsoa as soa
 from jaxsoa import identify
 
+jax.config.update("jax_enable_x64", True)
 robot = soa.models.puma560()
 hand = robot.link_names[-1]
 loaded = robot.with_payload(hand, mass=1.5, com=(0.0, 0.02, 0.1), inertia=0.002 * jnp.eye(3))

@@ -8,14 +8,14 @@ from jaxsoa.optimize import Equality, LeastSquares, clear_of_sphere, constrained
 
 robot = soa.models.planar_arm(3)
 tip = robot.frame_names[-1]
-goal, ball, radius = jnp.array([0.9, 0.0, 0.6]), jnp.array([1.15, 0.0, -0.05]), 0.2
+goal, ball, radius = jnp.array([0.9, -0.6, 0.0]), jnp.array([1.15, 0.2, 0.0]), 0.2
 problem = robot_problem(
     robot,
     horizon=40,
     dt=0.05,
     running_cost=LeastSquares(lambda state, torque: jnp.concatenate([0.05 * torque, 0.1 * state.v])),
 )
-arrive = Equality(lambda state: jnp.concatenate([soa.frame_pose(robot, state.q, tip)[1][::2] - goal[::2], state.v]))
+arrive = Equality(lambda state: jnp.concatenate([soa.frame_pose(robot, state.q, tip)[1][:2] - goal[:2], state.v]))
 start = soa.State(jnp.array([0.5, 0.3, 0.2]), jnp.zeros(3))
 solve = jax.jit(lambda s: constrained(problem, s, path=clear_of_sphere(robot, tip, ball, radius), final=arrive))
 plan = solve(start)
