@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import jaxsoa as soa
 from jaxsoa import identify
 
+jax.config.update("jax_enable_x64", True)
 robot = soa.models.puma560()
 hand = robot.link_names[-1]
 loaded = robot.with_payload(hand, mass=1.5, com=(0.0, 0.02, 0.1), inertia=0.002 * jnp.eye(3))
@@ -14,7 +15,8 @@ q, v, a = motion(jnp.linspace(0, 10, 500))
 tau = jax.vmap(lambda *x: soa.inverse_dynamics(loaded, *x))(q, v, a)
 tau = tau + 0.05 * jax.random.normal(jax.random.key(0), tau.shape)
 
-result = identify.fit(robot, identify.TorqueData(q, v, a, tau), free={"inertial": [hand]}, progress=False)
+guess = robot.with_payload(hand, mass=1.0, com=(0.0, 0.0, 0.08), inertia=0.002 * jnp.eye(3))
+result = identify.fit(guess, identify.TorqueData(q, v, a, tau), free={"inertial": [hand]}, progress=False)
 mass = result.estimate(lambda candidate: candidate.robot.mass[-1] - robot.mass[-1])
 print(f"payload: {float(mass.value):.4f} +- {float(mass.std):.4f} kg; it is 1.5 kg")
 assert abs(mass.value - 1.5) < 0.01

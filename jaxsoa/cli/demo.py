@@ -78,8 +78,7 @@ def run(options: argparse.Namespace) -> int:
     steps = options.batch * chunks * CHUNK
     print(f"compiled in {compile_time:.1f} s; {steps} Runge-Kutta steps of single arms in {run_time:.2f} s")
     evaluation = 1e6 * run_time / (4 * steps)
-    rate = f"{steps / run_time:,.0f}"
-    print(f"that is {rate} steps per second, of four evaluations of the dynamics at {evaluation:.2f} us,")
+    print(f"that is {steps / run_time:,.0f} per second, of four evaluations of the dynamics at {evaluation:.2f} us,")
     print("on all cores, with states written out; `jaxsoa benchmark` times evaluations alone, in batches of 1024")
     print(f"energy drift over {chunks * CHUNK * DT:g} s without torques: {drift:.1e} of the energy")
     print(f"analytical against automatic linearization: relative difference {error:.1e}")

@@ -44,6 +44,14 @@ def called(params: dict[str, Any]) -> Opened | None:
     return None
 
 
+def evaluated(eqn: Any, values: Sequence[Any]) -> list[Any]:
+    """What one equation gives for the values of its operands."""
+    found = eqn.primitive.get_bind_params(eqn.params)  # with or without the functions that the primitive calls
+    functions, params = found if isinstance(found, tuple) else ((), found)
+    results = eqn.primitive.bind(*functions, *values, **params)
+    return list(results) if eqn.primitive.multiple_results else [results]
+
+
 class ScanParts(NamedTuple):
     consts: int
     carries: int

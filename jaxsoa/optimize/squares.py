@@ -20,6 +20,8 @@ from jax.core import Tracer
 from jax.extend.core import Literal
 from jaxtyping import Array
 
+from jaxsoa.kernels.jax_interface import evaluated, opened
+
 
 class _Known(NamedTuple):
     """A value, and what is known of it: `root` (*shape, k) and `rest`; or that it is `of` times (or through) `by`."""
@@ -30,48 +32,54 @@ class _Known(NamedTuple):
     of: Any = None  # the value that this one is proportional to,
     by: np.ndarray | None = None  # by these factors, or (a matrix) through this symmetric matrix
     of_root: Array | None = None  # root of the sum of squares that this is the square root of
+    given: bool = False  # whether it is in the program, and not computed from its arguments
 
 
 def as_squares(cost: Callable[..., Array], *arguments: Any) -> tuple[Array, Array | None]:
     """(residual, rest) with cost(*arguments) = |residual|^2 / 2 + rest; an empty residual where no squares are seen."""
     flat, tree = jax.tree.flatten(arguments)
     closed = jax.make_jaxpr(lambda *x: cost(*jax.tree.unflatten(tree, x)))(*flat)
-    (end,) = _follow(closed.jaxpr, closed.consts, [_Known(jnp.asarray(x)) for x in flat])
+    (end,) = _follow(*opened(closed), [_Known(jnp.asarray(x)) for x in flat], {})
     if end.root is None:
         return jnp.zeros(0, jnp.result_type(end.value)), end.value
     return jnp.sqrt(2.0).astype(end.root.dtype) * end.root, end.rest
 
 
-def _follow(jaxpr: Any, consts: Any, inputs: list[_Known]) -> list[_Known]:
+def _follow(jaxpr: Any, consts: Any, inputs: list[_Known], seen: dict) -> list[_Known]:
+    """What is known of a program's results. What is written twice is one value: `seen` finds it again."""
     known: dict[Any, _Known] = dict(zip(jaxpr.invars, inputs, strict=True))
-    known.update(zip(jaxpr.constvars, map(_Known, consts), strict=True))
+    known.update(zip(jaxpr.constvars, [_Known(x, given=True) for x in consts], strict=True))
 
     def read(atom: Any) -> _Known:
-        return _Known(atom.val) if isinstance(atom, Literal) else known[atom]
+        return _Known(atom.val, given=True) if isinstance(atom, Literal) else known[atom]
 
     for eqn in jaxpr.eqns:
         operands = [read(atom) for atom in eqn.invars]
-        inner = eqn.params.get("jaxpr") if eqn.primitive.name in ("jit", "pjit") else None
-        if inner is not None:
-            found = _follow(inner.jaxpr, inner.consts, operands)
+        if eqn.primitive.name in ("jit", "pjit"):
+            found = _follow(*opened(eqn.params["jaxpr"]), operands, seen)
+        elif (key := _key(eqn, operands)) in seen:
+            found = seen[key][0]
         else:
-            subfuns, params = eqn.primitive.get_bind_params(eqn.params)
-            values = eqn.primitive.bind(*subfuns, *(x.value for x in operands), **params)
-            values = values if eqn.primitive.multiple_results else [values]
             rule = _RULES.get(eqn.primitive.name)
-            found = [_Known(value) for value in values]
+            found = [_Known(value) for value in evaluated(eqn, [x.value for x in operands])]
             if rule is not None:
                 found = [rule(found[0].value, eqn.params, *operands) or found[0]]
+            seen[key] = found, operands  # which keeps the operands, so that nothing else gets their ids
         known.update(zip(eqn.outvars, found, strict=True))
     return [read(atom) for atom in jaxpr.outvars]
 
 
-def _constant(x: Any) -> np.ndarray | None:
-    return None if isinstance(x, Tracer) else np.asarray(x)
+def _key(eqn: Any, operands: list[_Known]) -> tuple:
+    names = [float(x.value) if x.given and not np.ndim(x.value) else id(x.value) for x in operands]
+    return eqn.primitive, str(eqn.params), *names
+
+
+def _constant(x: _Known) -> np.ndarray | None:
+    return np.asarray(x.value) if x.given and not isinstance(x.value, Tracer) else None
 
 
 def _positive(x: _Known) -> np.ndarray | None:
-    value = _constant(x.value)
+    value = _constant(x)
     return value if value is not None and (value >= 0).all() else None
 
 
@@ -155,18 +163,19 @@ def _dot(value: Any, params: Any, a: _Known, b: _Known) -> _Known | None:
     """x . x, x . (c x) and x . Q x; the first half of the last, x Q or Q x, is remembered."""
     if jnp.ndim(value) == 1:
         for x, y in ((a, b), (b, a)):
-            matrix = _constant(y.value)
+            matrix = _constant(y)
             if matrix is not None and jnp.ndim(x.value) == 1 and matrix.ndim == 2 and np.allclose(matrix, matrix.T):
                 return _Known(value, of=x.value, by=matrix)
     if jnp.ndim(value) or jnp.ndim(a.value) != 1:
         return None
     for x, y in ((a, b), (b, a)):
-        if y.of is x.value and y.by is not None and y.by.ndim == 2:
+        scale = 1.0 if y.of is x.value else x.by if y.of is not None and x.of is y.of else None
+        if y.of is not None and scale is not None and np.ndim(scale) == 0 and y.by is not None and y.by.ndim == 2:
             moments, axes = np.linalg.eigh(y.by)
             if moments.min() < -1e-12 * np.abs(moments).max():
                 return None
-            half = (np.sqrt(np.maximum(moments, 0))[:, None] * axes.T).astype(x.value.dtype)
-            return _Known(value, half @ x.value)
+            half = np.sqrt(scale) * np.sqrt(np.maximum(moments, 0))[:, None] * axes.T
+            return _Known(value, half.astype(x.value.dtype) @ y.of)
     found = _product_of(value, a, b)
     return None if found is None or found.root is None else _Known(value, found.root.reshape(-1))
 
