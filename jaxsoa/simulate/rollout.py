@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, PyTree, Shaped
 
-from jaxsoa.closed_chain.constraints import Constraint
+from jaxsoa.closed_chain.constraints import Constraint, mimic_couplings
 from jaxsoa.closed_chain.loops import check_loops
 from jaxsoa.mesh_axes import scan
 from jaxsoa.model.mimics import check_mimics, follow_mimics
@@ -87,13 +87,16 @@ def rollout(
     q, v, dt, time = robot.check_q(q), robot.check_v(v), robot.check_number(dt), robot.check_number(time, "time")
     if check_mimics(mimics) == "coupled" and robot.topology.mimics:
         # Each of these has equations of its own, into which the couplings are not written yet.
-        others = {"contact": contact is not None, "loops": bool(loops), "prescribed": prescribed is not None}
+        others = {"loops": bool(loops), "prescribed": prescribed is not None}
         others["variational_euler"] = integrator == "variational_euler"
-        if any(others.values()):
+        if contact is None and any(others.values()):
             names = " and ".join(name for name, given in others.items() if given)
             raise ValueError(f'Mimic joints cannot be coupled together with {names} yet: pass mimics="free".')
         q, v = follow_mimics(robot, q, v)
-        integrator = coupled_integrator(integrator)
+        if contact is None:
+            integrator = coupled_integrator(integrator)
+        else:  # couplings are rows of the same solve
+            loops = (*((loops,) if isinstance(loops, Constraint) else loops), *mimic_couplings(robot))
     torques = None
     if control is not None and not callable(control):
         torques = robot.convert(control, "control")
