@@ -175,7 +175,9 @@ def _advance(pairs: tuple[Pair, ...]):
         factors, G, free = _first_order_only((out.factors, out.matrix, out.free))
         accelerations = (out.v - x.v) / x.dt
         c = len(pairs)
-        scale = row_scales(Cones(jnp.zeros((c, 3), G.dtype), jnp.zeros(c, G.dtype)), G)
+        k = x.scene.limited(x.robot).size
+        rows_of = Cones(jnp.zeros((c, 3), G.dtype), jnp.zeros(c, G.dtype), k, G.shape[0] - 3 * c - k)
+        scale = row_scales(rows_of, G)
 
         def solve_mass(force):
             return jax.vmap(lambda y: solve_with_factors(x.robot, factors, y))(force)
