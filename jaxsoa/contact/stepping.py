@@ -71,7 +71,7 @@ class _Inputs(NamedTuple):
 
     def with_given(self, a: Array) -> Array:
         """Accelerations with those prescribed in their places."""
-        return a if self.held is None else jnp.where(self.held > 0, self.given, a)
+        return a if self.held is None or self.given is None else jnp.where(self.held > 0, self.given, a)
 
 
 def _offsets(x: _Inputs, rows: Rows, pairs: tuple[Pair, ...], v_free: Array) -> Float[Array, "p n"]:

@@ -31,6 +31,7 @@ URDF = f"""<robot name="sliders"><link name="world"/>{"".join(_link(*item) for i
 {_slider("parcel", "carrier", "0 0 1")}</robot>"""
 
 
+@pytest.mark.slow
 def test_mimics_limits_and_a_belt_of_prescribed_motion():
     """One body stands for two, one lies on its joint's limit, one is taken along by a moving belt."""
     with pytest.warns(soa.ModelWarning, match="mimic"):
@@ -84,6 +85,7 @@ def test_mimics_limits_and_a_belt_of_prescribed_motion():
     assert np.asarray(dv) == pytest.approx(expected, abs=1e-12)
 
 
+@pytest.mark.slow
 def test_a_gripper_holds_a_block_by_friction_or_lets_it_slip():
     """Two spheres press a free box from both sides with 10 N each: friction carries 2 mu 10 N of its weight."""
     builder = soa.Builder("gripper")
