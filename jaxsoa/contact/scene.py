@@ -139,11 +139,11 @@ class Scene(eqx.Module):
             raise TypeError(f"A scene has no {sorted(unknown)[0]!r}; it has {', '.join(sorted(given))}.")
         return Scene(**{**given, **changes})
 
-    def advance(self, robot: Multibody, q, v, tau, dt, f_ext=None, loops=()) -> tuple[Array, Array]:
+    def advance(self, robot: Multibody, q, v, tau, dt, f_ext=None, loops=(), prescribed=None) -> tuple[Array, Array]:
         """(q, v) after `contact.step`: what integrators and linearizations ask of a scene."""
         from jaxsoa.contact.stepping import step  # which itself builds on this module
 
-        after = step(robot, self, q, v, tau, dt, f_ext, loops)
+        after = step(robot, self, q, v, tau, dt, f_ext, loops, prescribed=prescribed)
         return after.q, after.v
 
     def pairs(self, robot: Multibody) -> tuple[Pair, ...]:

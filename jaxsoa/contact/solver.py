@@ -10,10 +10,12 @@ ADMM with one factorization (Carpentier, Le Lidec, Montaut, RSS 2024, arXiv 2405
 
     x = (G + (rho + eta) 1)^-1 (rho y + eta x - z - g - mu |z_T| n),   y = P_K(x + z / rho),   z = z + rho (x - y).
 
-It brings the iterate near; a few semismooth Newton steps on the natural map r = lambda - P_K(lambda - sigma~) bring it
-to rounding. A step that would not lessen the residual is not taken. Rows are scaled so that every diagonal block of G
+It brings the iterate near; semismooth Newton steps on the natural map r = lambda - P_K(lambda - sigma~), each of the
+length among a few that lessens r most, bring it to rounding. Where they stall, ADMM goes on from where it was, with a
+penalty that balances how far x is from y against how far y moves. Rows are scaled so that every diagonal block of G
 is one in the mean, one factor per contact, which maps cones to themselves. Redundant rows (G singular) are met by the
-proximal term. The number of iterations is fixed: everything is one scan, and no derivative enters it (see `stepping`).
+proximal term. The loops end when the problem is solved, at a bound at the latest; no derivative enters them (see
+`stepping`), so reverse mode never meets an open loop.
 """
 
 from __future__ import annotations
@@ -86,12 +88,16 @@ class Cones(eqx.Module):
         return eye - jnp.concatenate([first, slack[:, None] * (eye[3 * self.contacts :] - rest)])
 
 
-class Settings(eqx.Module):
-    """How long the solver works: `rounds` of so many ADMM iterations with one penalty, and Newton steps after them."""
+#: Lengths of a Newton step, tried all at once.
+LENGTHS = (1, 0.5, 0.25, 0.1, 0.03, 0.01)
 
-    rounds: int = eqx.field(static=True, default=3)
+
+class Settings(eqx.Module):
+    """How long the solver works at most: `rounds`, each of so many ADMM iterations and up to `newton` steps."""
+
+    rounds: int = eqx.field(static=True, default=30)
     iterations: int = eqx.field(static=True, default=20)
-    newton: int = eqx.field(static=True, default=4)
+    newton: int = eqx.field(static=True, default=8)
     tolerance: float | None = eqx.field(static=True, default=None)  # of `residual`; None: by floating type
 
 
@@ -100,7 +106,7 @@ class Solution(NamedTuple):
 
     impulse: Float[Array, " n"]
     residual: Float[Array, ""]  # greatest entry of the natural map, as a velocity
-    iterations: Int[Array, ""]  # before the residual fell below the tolerance
+    iterations: Int[Array, ""]  # of ADMM and of Newton's method
 
 
 def default_tolerance(dtype) -> float:
@@ -165,26 +171,36 @@ def solve(
         zero = jnp.zeros((), g.dtype)
         (x, y, z, apart, moved), _ = lax.scan(iterate, (*carry, zero, zero), length=settings.iterations)
         factor = jnp.sqrt(jnp.clip(apart / jnp.maximum(moved, jnp.finfo(g.dtype).tiny), 1e-2, 1e2))
-        return (x, y, z), jnp.clip(rho * factor, 1e-4, 1e2)
+        return (x, y, z), jnp.clip(rho * factor, 1e-5, 1e3)
 
-    def newton(carry, _):
-        y, r, count = carry
-        A = cones.natural_jacobian(y, G @ y + g, G)
-        tried = cones.project(y - regularized_solve(A, r))
-        r_tried = residual_of(tried)
-        better = jnp.sum(r_tried * r_tried) < jnp.sum(r * r)
-        count = count + (size(r) > tolerance)
-        return (jnp.where(better, tried, y), jnp.where(better, r_tried, r), count), None
+    def newton(carry):
+        y, r, count, _ = carry
+        direction = regularized_solve(cones.natural_jacobian(y, G @ y + g, G), r)
+        tried = jax.vmap(lambda length: cones.project(y - length * direction))(jnp.asarray(LENGTHS, g.dtype))
+        r_tried = jax.vmap(residual_of)(tried)
+        merit = jnp.sum(r_tried * r_tried, axis=1)
+        merit = jnp.where(jnp.isfinite(merit), merit, jnp.inf)
+        best = jnp.argmin(merit)
+        better = merit[best] < 0.999 * jnp.sum(r * r)
+        return jnp.where(better, tried[best], y), jnp.where(better, r_tried[best], r), count + 1, better
 
-    def one_round(carry, _):
-        admm, rho, best, r_best, count = carry
-        count = count + settings.iterations * (size(r_best) > tolerance)
+    def one_round(carry):
+        admm, rho, best, r_best, number, count, _ = carry
         admm, rho = approached(admm, rho)
-        (y, r, count), _ = lax.scan(newton, (admm[1], residual_of(admm[1]), count), length=settings.newton)
+        first = admm[1], residual_of(admm[1]), jnp.zeros((), int), jnp.ones((), bool)
+        unfinished = lambda state: (size(state[1]) > target) & (state[2] < settings.newton) & state[3]  # noqa: E731
+        y, r, steps, _ = lax.while_loop(unfinished, newton, first)
         better = jnp.sum(r * r) < jnp.sum(r_best * r_best)
-        return (admm, rho, jnp.where(better, y, best), jnp.where(better, r, r_best), count), None
+        best, r_best = jnp.where(better, y, best), jnp.where(better, r, r_best)
+        return admm, rho, best, r_best, number + 1, count + settings.iterations + steps, better
 
+    def unsolved(carry):
+        *_, r, number, _, better = carry
+        return (number < settings.rounds) & ((size(r) > tolerance) | ((size(r) > target) & better))
+
+    target = 1e-4 * tolerance  # gone for as long as rounds still help; NaN ends everything
     z = jnp.zeros_like(g) if start is None else -cones.lift(G @ y + g)
-    carry = ((y, y, z), jnp.asarray(0.3, g.dtype), y, residual_of(y), jnp.zeros((), int))
-    (_, _, y, r, count), _ = lax.scan(one_round, carry, length=settings.rounds)
+    zero = jnp.zeros((), int)
+    carry = ((y, y, z), jnp.asarray(0.3, g.dtype), y, residual_of(y), zero, zero, jnp.ones((), bool))
+    _, _, y, r, _, count, _ = lax.while_loop(unsolved, one_round, carry)
     return Solution(y * scale, size(r), count)

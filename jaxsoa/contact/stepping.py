@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -31,7 +31,7 @@ from jaxtyping import Array, Float, Int, Shaped
 
 from jaxsoa.closed_chain.algebra import is_concrete
 from jaxsoa.closed_chain.constraints import Constraint
-from jaxsoa.closed_chain.loops import check_loops
+from jaxsoa.closed_chain.loops import check_loops, check_prescribed
 from jaxsoa.contact.rows import Rows, delassus, rows_at
 from jaxsoa.contact.scene import Pair, Scene
 from jaxsoa.contact.solver import Cones, default_tolerance, regularized_solve, row_scales, solve
@@ -66,6 +66,12 @@ class _Inputs(NamedTuple):
     tau: Array
     dt: Array
     f_ext: Array | None
+    held: Array | None = None  # one where the motion is prescribed, zero elsewhere: a number, so that it has a tangent
+    given: Array | None = None  # accelerations, looked at where held
+
+    def with_given(self, a: Array) -> Array:
+        """Accelerations with those prescribed in their places."""
+        return a if self.held is None or self.given is None else jnp.where(self.held > 0, self.given, a)
 
 
 def _offsets(x: _Inputs, rows: Rows, pairs: tuple[Pair, ...], v_free: Array) -> Float[Array, "p n"]:
@@ -133,7 +139,9 @@ class _Outcome(NamedTuple):
 
 def _solved(x: _Inputs, start: Array | None, pairs: tuple[Pair, ...]) -> _Outcome:
     rows = rows_at(x.robot, x.scene, x.q, pairs, x.loops)
-    free, _, factors = solve_motion(x.robot, x.q, x.v, x.tau, x.tau, x.f_ext, None)
+    prescribed, given = (None, x.tau) if x.held is None else (x.held > 0, x.given)
+    # The factors are those of the free degrees of freedom: what is prescribed does not answer to impulses.
+    free, _, factors = solve_motion(x.robot, x.q, x.v, given, x.tau, x.f_ext, prescribed)
     v_free = x.v + x.dt * free
     G = delassus(x.robot, factors, rows.jacobian)
     G = G + _softened(x, rows, pairs, jnp.eye(G.shape[0], dtype=G.dtype))
@@ -167,7 +175,9 @@ def _advance(pairs: tuple[Pair, ...]):
         factors, G, free = _first_order_only((out.factors, out.matrix, out.free))
         accelerations = (out.v - x.v) / x.dt
         c = len(pairs)
-        scale = row_scales(Cones(jnp.zeros((c, 3), G.dtype), jnp.zeros(c, G.dtype)), G)
+        k = x.scene.limited(x.robot).size
+        rows_of = Cones(jnp.zeros((c, 3), G.dtype), jnp.zeros(c, G.dtype), k, G.shape[0] - 3 * c - k)
+        scale = row_scales(rows_of, G)
 
         def solve_mass(force):
             return jax.vmap(lambda y: solve_with_factors(x.robot, factors, y))(force)
@@ -179,14 +189,14 @@ def _advance(pairs: tuple[Pair, ...]):
             y = jax.tree.unflatten(tree, full)
             rows = rows_at(y.robot, y.scene, y.q, pairs, y.loops)
             # M da = d(tau + J* lambda / h - ID(q, v, a)); the bracket itself is zero.
-            reference = free if y.scene.bounces else accelerations[0]
+            reference = y.with_given(free if y.scene.bounces else accelerations[0])
             unbalanced = y.tau - inverse_dynamics(y.robot, y.q, y.v, reference, y.f_ext)
             v_free = unbalanced  # not looked at, unless
             force = unbalanced + impulse @ rows.jacobian / y.dt
             if y.scene.bounces:
-                v_free = y.v + y.dt * (free + solve_mass(unbalanced[None])[0])
+                v_free = y.v + y.dt * (y.with_given(free) + solve_mass(unbalanced[None])[0])
                 force = force - jax.vmap(lambda a: mass_times(y.robot, y.q, a - free))(accelerations)
-            v = y.v + y.dt * (accelerations + solve_mass(force))
+            v = y.v + y.dt * (jax.vmap(y.with_given)(accelerations) + solve_mass(force))
             sigma = v @ rows.jacobian.T + _offsets(y, rows, pairs, v_free)
             sigma = sigma + jax.vmap(lambda f: _softened(y, rows, pairs, f))(impulse)
             cones = _cones(y, rows, pairs)
@@ -251,20 +261,24 @@ def step(
     f_ext: Shaped[Array, "n 6"] | None = None,
     loops: Sequence[Constraint] | Constraint = (),
     *,
+    prescribed: Any = None,
     warm: Shaped[Array, "c 3"] | None = None,
 ) -> Step:
     """The state a time dt later under constant torques, contacts of the scene enforced.
 
-    `loops` are closed in the same solve; `warm` are impulses to start from (those of the step before). Differentiable
-    in forward and reverse mode by every array of robot, scene, state and inputs. Outside of jit a solver that has not
-    converged warns; inside, look at `residual`. Impulses never leave their friction cones, converged or not.
+    `loops` are closed in the same solve, `recovery` of the scene removes their drift. `prescribed`: a mask, bool (nv,)
+    (velocities stay), or a pair (mask, accelerations (nv,)): there the torque is not read and impulses move nothing.
+    `warm` are impulses to start from (those of the step before). Differentiable in forward and reverse mode by every
+    array of robot, scene, state and inputs. Outside of jit a solver that has not converged warns; inside, look at
+    `residual`. Impulses never leave their friction cones, converged or not.
     """
     q, v, tau, f_ext = robot.check_q(q), robot.check_v(v), robot.check_v(tau, "tau"), robot.check_f_ext(f_ext)
     if not isinstance(scene, Scene):
         raise TypeError(f"scene must be a contact.Scene, got {type(scene).__name__}.")
     loops = check_loops(robot, loops)
     pairs = scene.pairs(robot)
-    x = _Inputs(robot, scene, loops, q, v, tau, jnp.asarray(dt, robot.dtype), f_ext)
+    held, given = _held(robot, prescribed)
+    x = _Inputs(robot, scene, loops, q, v, tau, jnp.asarray(dt, robot.dtype), f_ext, held, given)
     out = _advance(pairs)(x, _start(pairs, warm, robot.dtype))
     residual = jnp.max(out.residual)
     _warn(residual, scene)
@@ -280,6 +294,16 @@ def step(
         impulse[c : c + k],
         impulse[c + k :],
     )
+
+
+def _held(robot: Multibody, prescribed: Any) -> tuple[Array | None, Array | None]:
+    """(mask as numbers, accelerations) from a mask, a pair or nothing."""
+    if prescribed is None:
+        return None, None
+    mask, a = prescribed if isinstance(prescribed, tuple) else (prescribed, jnp.zeros(robot.nv, robot.dtype))
+    mask = check_prescribed(robot, mask)
+    assert mask is not None
+    return jax.lax.stop_gradient(mask.astype(robot.dtype)), robot.check_v(a, "a").astype(robot.dtype)
 
 
 def _start(pairs: tuple[Pair, ...], warm, dtype) -> Array | None:

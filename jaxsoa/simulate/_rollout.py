@@ -76,7 +76,8 @@ def rollout(
       that is not closed raises (inside jit it is pulled onto them by the first step).
     - `prescribed`: joints whose motion is given: a mask (bool (nv,): velocities stay), a pair (mask, accelerations),
       each (nv,) or (steps, nv), or a function `(time, q, v)` that gives the pair, held through a step.
-    - `contact`: a `contact.Scene`; every step enforces its contacts (by semi-implicit Euler).
+    - `contact`: a `contact.Scene`; every step enforces its contacts (by semi-implicit Euler), loops and mimic joints in
+      the same solve.
     - `record`: a function of a `Sample` whose results are stacked and returned instead of the states, or "final" for
       the last state alone. With `every` = k only every k-th step is recorded; k must divide `steps`.
     - `checkpoint`: what reverse mode keeps. True: the state of every step, and each step is computed again. "segments":

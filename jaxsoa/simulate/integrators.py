@@ -209,8 +209,8 @@ def step(
     - `loops`: what closes the tree's loops; the step ends with a projection onto them (see `equations.py`).
     - `prescribed`: a pair (bool (nv,), accelerations (nv,)): where True the acceleration is given and the torque not
       read; the mask alone means zero accelerations. Both are held through the step and may change from step to step.
-    - `contact`: a `contact.Scene` whose contacts are enforced (by semi-implicit Euler: other integrators are refused,
-      and so far loops and prescribed joints too).
+    - `contact`: a `contact.Scene` whose contacts are enforced (by semi-implicit Euler: other integrators are refused).
+      Loops are closed in the same solve then, their drift removed by the scene's `recovery` and not by projection.
 
     Units: rad, rad/s, N m, s.
 
@@ -224,10 +224,9 @@ def step(
         raise ValueError("variational_euler is for the free motion of a tree, not for loops or prescribed joints.")
     if contact is not None:
         check_contact(contact, integrator)
-        if loops or given is not None:
-            raise ValueError("contact cannot be combined with loops or prescribed joints yet.")
         torque = sum((force(robot, q, v) for force in forces), tau)
-        return State(*contact.advance(robot, q, v, torque, dt, f_ext(robot, q, v) if callable(f_ext) else f_ext))
+        external = f_ext(robot, q, v) if callable(f_ext) else f_ext
+        return State(*contact.advance(robot, q, v, torque, dt, external, loops, given))
     acceleration = accelerations_of(robot, tau, forces, f_ext, loops, given)
     after = _state(robot, find_integrator(integrator)(robot, acceleration, q, v, dt))
     if loops:

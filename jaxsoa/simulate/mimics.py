@@ -48,8 +48,9 @@ class CoupledContact(NamedTuple):
 
     scene: Any
 
-    def advance(self, robot: Multibody, q, v, tau, dt, f_ext=None, loops=()) -> tuple[Array, Array]:
+    def advance(self, robot: Multibody, q, v, tau, dt, f_ext=None, loops=(), prescribed=None) -> tuple[Array, Array]:
         """As `contact.Scene.advance`."""
         q, v = follow_mimics(robot, q, v)
-        after = self.scene.advance(robot, q, v, tau, dt, f_ext, (*loops, *mimic_couplings(robot)))
+        together = (*loops, *mimic_couplings(robot))
+        after = self.scene.advance(robot, q, v, tau, dt, f_ext, together, prescribed)
         return follow_mimics(robot, *after)

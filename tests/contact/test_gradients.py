@@ -100,7 +100,6 @@ def _direction(arrays, key):
     "restitution, compliance, reverse",
     [pytest.param(0.0, 1e-5, True, id="soft, reverse"), pytest.param(0.4, 0.0, False, id="bouncy, forward")],
 )
-@pytest.mark.xfail(strict=False, reason="the solver leaves a residual of 4e-4 in the bouncy state; the soft one slides")
 def test_all_leaves_at_once_in_every_mode(restitution, compliance, reverse):
     """Along random directions of all leaves of robot, scene, state and torque together."""
     robot = hopper()
