@@ -92,7 +92,7 @@ def single_module(straight: Straight, arguments: int, dtype: np.dtype, target: T
     head = "@copied(ptr noalias %arguments, ptr noalias %results)"
     rest = _copied(straight, logical, lanes, load, fill, set(numbers), head)
     entry = single_handler("NAME", arguments, len(straight.results))
-    return _finished([rest, caller(code, "body", pointers), entry], [(code, lanes)], target)
+    return _finished([rest, caller(code, "body", pointers, "@copied"), entry], [(code, lanes)], target)
 
 
 def _copied(straight: Straight, logical, lanes: Lanes, load, fill, others: set[int], head: str, constants=True) -> str:

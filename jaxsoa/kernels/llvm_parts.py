@@ -198,11 +198,13 @@ def _function(name: str, pointers: Sequence[str], writer: Writer, visible: bool)
     return f"define {'' if visible else 'internal '}void {name}({_pointers(pointers)}) #0 {{\n{lines}\n  ret void\n}}\n"
 
 
-def caller(code: Code, label: str, pointers: Sequence[str]) -> str:
-    """@LABEL: calls all parts."""
+def caller(code: Code, label: str, pointers: Sequence[str], last: str | None = None) -> str:
+    """@LABEL: calls all parts, and at the end the function `last` of the same pointers."""
     lines = [f"  %{name} = alloca [{max(8, getattr(code, name))} x i8], align 64" for name in MEMORY]
     given = ", ".join(f"ptr %{name}" for name in (*pointers, *MEMORY))
     lines += [f"  call void @NAME_{label}{part}({given})" for part in range(len(code.parts))]
+    if last is not None:
+        lines.append(f"  call void {last}({', '.join(f'ptr %{name}' for name in pointers)})")
     head = ", ".join(f"ptr noalias %{name}" for name in pointers)
     text = f"define internal void @{label}({head}) #0 {{\n" + "\n".join(lines) + "\n  ret void\n}\n"
     if len(code.parts) > 1:
