@@ -212,14 +212,14 @@ def _build(kernel: Kernel, batched: tuple[bool, ...] | None, used: tuple[bool, .
         dtype, target = kernel.dtype(), machine.target()
         sizes = [int(np.prod(shape)) for shape, _ in kernel.shapes]
         if batched is None:
-            emitted = single_module(straight, len(sizes), dtype, target, "NAME")
+            emitted = single_module(straight, len(sizes), dtype, target)
         else:
-            emitted = batch_module(straight, sizes, batched, dtype, target, "NAME")
+            emitted = batch_module(straight, sizes, batched, dtype, target)
         if emitted.scratch > LARGEST_SCRATCH:
             record(*what, "xla", "matrices too large", straight.cost, 0.0)
             return None
         partitionable = batched is not None and all(batched)
-        name, _ = machine.load(emitted.text, threads=batched is not None, partitionable=partitionable)
+        name, _ = machine.load(emitted.texts, threads=batched is not None, partitionable=partitionable)
         record(*what, "kernel", "", straight.cost, time.perf_counter() - begun)
         return name
 

@@ -172,6 +172,7 @@ define internal void @range(ptr %arguments, ptr %results, ptr %shared, i64 %from
 entry:
   %in = alloca [{n_in} x i8], align 64
   %out = alloca [{n_out} x i8], align 64
+  call void @same_results(ptr %in, ptr %out, ptr %shared)
   br label %loop
 loop:
   %first = phi i64 [%from, %entry], [%after, %next]
@@ -181,12 +182,14 @@ loop:
 whole:
   call void @load_block(ptr %arguments, ptr %in, i64 %first)
   call void @body(ptr %in, ptr %out, ptr %shared)
+  call void @copied(ptr %in, ptr %out, ptr %shared)
   call void @store_block(ptr %results, ptr %out, i64 %first)
   br label %next
 part:
   %count = sub i64 %to, %first
   call void @part_in(ptr %arguments, ptr %in, i64 %first, i64 %count)
   call void @body(ptr %in, ptr %out, ptr %shared)
+  call void @copied(ptr %in, ptr %out, ptr %shared)
   call void @part_out(ptr %results, ptr %out, i64 %first, i64 %count)
   br label %next
 next:

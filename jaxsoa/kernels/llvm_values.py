@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import struct
 from collections.abc import Callable
@@ -67,6 +66,7 @@ class Writer:
         self.lanes, self.lines, self.declared = lanes, [], set()
         self._prefix, self._count = prefix, 0
         self._turns: dict[str, str] = {}
+        self.bases: dict[tuple[str, int], str] = {}  # addresses of arrays, once they are known
 
     def new(self) -> str:
         self._count += 1
@@ -140,10 +140,9 @@ class Writer:
         return found
 
 
-def function(head: str, writer: Writer, scratch: int = 0) -> str:
-    """A function without result, with bytes for matrices on its stack."""
-    place = f"  %scratch = alloca [{scratch} x i8], align 64\n" if scratch else ""
-    return f"define internal void {head} #0 {{\n{place}" + "\n".join(writer.lines) + "\n  ret void\n}\n"
+def function(head: str, writer: Writer) -> str:
+    """A function without result."""
+    return f"define internal void {head} #0 {{\n" + "\n".join(writer.lines) + "\n  ret void\n}\n"
 
 
 def sincos(lanes: Lanes, fused: bool) -> str:
@@ -265,66 +264,3 @@ def tanh(lanes: Lanes, fused: bool) -> str:
 def _define(w: Writer, head: str) -> str:
     body = "\n".join(w.lines)
     return f"{chr(10).join(sorted(w.declared))}\ndefine internal {head} #0 {{\n{body}\n}}\n"
-
-
-COLUMNS_AT_ONCE = 6
-"""Sums that a product keeps in registers."""
-
-
-def product(
-    lanes: Lanes, rows: int, inner: int, columns: int, nonzero: list[list[int]]
-) -> tuple[str, str]:
-    """(name, text) of a function (a, b, c): c = a b for matrices of lanes, row-major.
-
-    Loops over tiles of columns, one after the other for each row, of which only the elements `nonzero[row]` are read.
-    Where the rows are dense, they are a loop too. The last tile may overlap the one before.
-    """
-    dense = all(len(row) == inner for row in nonzero)
-    pattern = "" if dense else f"_{_digest(str(nonzero))}"
-    name = f"product_{rows}_{inner}_{columns}_{lanes.tag}{pattern}"
-    size, tile = lanes.bytes * lanes.width, min(COLUMNS_AT_ONCE, columns)
-    w = Writer(lanes, "p")
-    w.lines.append("  br label %begin")
-    w.lines.append("begin:")
-    if dense:
-        w.lines += ["  br label %row", "row:", "  %i = phi i64 [0, %begin], [%i1, %done0]"]
-        a_row = w.let(f"getelementptr i8, ptr %a, i64 {w.let(f'mul i64 %i, {inner * size}')}")
-        c_row = w.let(f"getelementptr i8, ptr %c, i64 {w.let(f'mul i64 %i, {columns * size}')}")
-        _product_row(w, 0, a_row, c_row, range(inner), columns, tile, "row")
-        w.lines += ["  %i1 = add i64 %i, 1", f"  %ic = icmp slt i64 %i1, {rows}"]
-        w.lines += ["  br i1 %ic, label %row, label %end", "end:"]
-    else:
-        before = "begin"
-        for i, used in enumerate(nonzero):
-            a_row, c_row = w.at("%a", i * inner * size), w.at("%c", i * columns * size)
-            _product_row(w, i, a_row, c_row, used, columns, tile, before)
-            before = f"done{i}"
-    w.lines.append("  ret void")
-    head = f"define internal void @{name}(ptr noalias %a, ptr noalias %b, ptr noalias %c) #0 {{"
-    return name, "\n".join([head, *w.lines, "}"]) + "\n"
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
-def _product_row(w: Writer, i: int, a_row: str, c_row: str, used, columns: int, tile: int, before: str) -> None:
-    """One row of a product, tile by tile."""
-    V, size = w.lanes.type, w.lanes.bytes * w.lanes.width
-    w.lines += [f"  br label %tile{i}", f"tile{i}:", f"  %j{i} = phi i64 [0, %{before}], [%next{i}, %tile{i}]"]
-    last = columns - tile
-    w.lines.append(f"  %over{i} = icmp sgt i64 %j{i}, {last}")
-    w.lines.append(f"  %at{i} = select i1 %over{i}, i64 {last}, i64 %j{i}")
-    offset = w.let(f"mul i64 %at{i}, {size}")
-    b, c = (w.let(f"getelementptr i8, ptr {x}, i64 {offset}") for x in ("%b", c_row))
-    sums: list[str | None] = [None] * tile
-    for k in used:
-        x = w.let(f"load {V}, ptr {w.at(a_row, k * size)}, align {size}")
-        for t in range(tile):
-            y = w.let(f"load {V}, ptr {w.at(b, (k * columns + t) * size)}, align {size}")
-            term = w.let(f"fmul contract {V} {x}, {y}")
-            sums[t] = term if sums[t] is None else w.let(f"fadd contract {V} {sums[t]}, {term}")
-    for t in range(tile):
-        w.lines.append(f"  store {V} {sums[t] or w.lanes.constant(0.0)}, ptr {w.at(c, t * size)}, align {size}")
-    w.lines += [f"  %next{i} = add i64 %j{i}, {tile}", f"  %more{i} = icmp slt i64 %next{i}, {columns}"]
-    w.lines += [f"  br i1 %more{i}, label %tile{i}, label %done{i}", f"done{i}:"]

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import struct
 import threading
 import warnings
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from itertools import pairwise
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from jaxsoa.kernels import disk_cache, jax_interface, settings
 from jaxsoa.kernels.llvm_module import Target
 
-EMITTER = "1"
+EMITTER = "2"
 """Version of what is emitted; part of the key of every kernel on disk."""
 
 OPTIMIZATION = 1
@@ -78,6 +84,56 @@ def _machine(llvm: Any) -> Any:
     return found.create_target_machine(cpu=host.cpu, features=host.features, opt=OPTIMIZATION, jit=True)
 
 
+def _compile(texts: Sequence[str]) -> list[bytes]:
+    """Object code of modules, several at a time."""
+    llvm = _llvm()
+
+    def one(text: str) -> bytes:
+        module = llvm.parse_assembly(text, llvm.create_context())
+        module.verify()
+        return _object(llvm, _machine(llvm), module)
+
+    if len(texts) == 1:
+        return [one(texts[0])]
+    with ThreadPoolExecutor(settings.threads()) as pool:
+        return list(pool.map(one, texts))
+
+
+def _object(llvm: Any, machine: Any, module: Any) -> bytes:
+    """`machine.emit_object(module)`, without the lock of llvmlite, which lets one thread at a time compile.
+
+    LLVM itself asks only that threads share no context and no machine, and ours do not.
+    """
+    ffi = llvm.ffi
+    try:
+        unlocked = ffi.lib.LLVMPY_TargetMachineEmitToMemory._cfn
+        start, size, dispose = (getattr(ffi.lib, f"LLVMPY_{name}") for name in _BUFFER)
+    except AttributeError:  # another version of llvmlite
+        return machine.emit_object(module)
+    with ffi.OutputString() as error:
+        buffer = unlocked(machine, module, 1, error)
+        if not buffer:
+            raise RuntimeError(str(error))
+    try:
+        return ctypes.string_at(start(buffer), size(buffer))
+    finally:
+        dispose(buffer)
+
+
+_BUFFER = ("GetBufferStart", "GetBufferSize", "DisposeMemoryBuffer")
+
+
+def _packed(codes: Sequence[bytes]) -> bytes:
+    """Several files in one: their number, their lengths, their content."""
+    return struct.pack(f"<{len(codes) + 1}Q", len(codes), *map(len, codes)) + b"".join(codes)
+
+
+def _unpacked(code: bytes) -> list[bytes]:
+    (count,) = struct.unpack_from("<Q", code)
+    ends = np.cumsum([8 * (count + 1), *struct.unpack_from(f"<{count}Q", code, 8)])
+    return [code[a:b] for a, b in pairwise(ends.tolist())]
+
+
 class _Loaded:
     """All kernels of this process: their code is never freed, because compiled programs may call it at any time."""
 
@@ -86,10 +142,10 @@ class _Loaded:
         self.names: dict[str, str] = {}
         self.engine: Any = None
 
-    def load(self, text: str, threads: bool, partitionable: bool) -> tuple[str, bool]:
-        """The registered target of a module whose entry is called @NAME, and whether it had to be compiled."""
+    def load(self, texts: Sequence[str], threads: bool, partitionable: bool) -> tuple[str, bool]:
+        """The registered target of modules whose entry is called @NAME, and whether they had to be compiled."""
         host = _host()
-        options = (EMITTER, OPTIMIZATION, _llvm().llvm_version_info, host, text)
+        options = (EMITTER, OPTIMIZATION, _llvm().llvm_version_info, host, *texts)
         key = hashlib.sha256(repr(options).encode()).hexdigest()
         with self.lock:
             if key in self.names:
@@ -97,24 +153,19 @@ class _Loaded:
             name = f"jaxsoa_{key[:24]}"
             code, compiled = disk_cache.load(key), False
             if code is None:
-                code, compiled = self._compile(text.replace("@NAME", f"@{name}")), True
+                code, compiled = _packed(_compile([text.replace("@NAME", f"@{name}") for text in texts])), True
                 disk_cache.store(key, code)
             address = self._add(code, name, threads)
             jax_interface.register_target(name, address, partitionable)
             self.names[key] = name
             return name, compiled
 
-    def _compile(self, text: str) -> bytes:
-        llvm = _llvm()
-        module = llvm.parse_assembly(text, llvm.create_context())
-        module.verify()
-        return _machine(llvm).emit_object(module)
-
     def _add(self, code: bytes, name: str, threads: bool) -> int:
         llvm = _llvm()
         if self.engine is None:
             self.engine = llvm.create_mcjit_compiler(llvm.parse_assembly("", llvm.create_context()), _machine(llvm))
-        self.engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+        for part in _unpacked(code):
+            self.engine.add_object_file(llvm.ObjectFileRef.from_data(part))
         self.engine.finalize_object()
         if threads:
             place = self.engine.get_global_value_address(f"{name}_threads")
@@ -125,6 +176,6 @@ class _Loaded:
 _loaded = _Loaded()
 
 
-def load(text: str, *, threads: bool, partitionable: bool) -> tuple[str, bool]:
-    """Compile a module (entry @NAME) and register it with XLA: (name of the target, whether it was compiled anew)."""
-    return _loaded.load(text, threads, partitionable)
+def load(texts: Sequence[str], *, threads: bool, partitionable: bool) -> tuple[str, bool]:
+    """Compile modules (entry @NAME) and register them with XLA: (name of the target, whether compiled anew)."""
+    return _loaded.load(texts, threads, partitionable)

@@ -73,6 +73,33 @@ def operands(op: Operation) -> Sequence[Operand]:
     return op[1:]
 
 
+def depth_first(straight: Straight) -> Straight:
+    """The same, each value computed shortly before it is first read; a sine next to its cosine."""
+    operations = straight.operations
+    sines = {op: i for i, op in enumerate(operations) if op[0] in ("sin", "cos")}
+    order: list[int] = []
+    seen = bytearray(len(operations))  # 1: its operands are on the way, 2: it stands in the order
+    for elements in straight.results:
+        for result in elements:
+            stack = [result] if type(result) is int else []
+            while stack:
+                i = stack[-1]
+                if seen[i] == 0:
+                    seen[i] = 1
+                    stack += [x for x in operands(operations[i]) if type(x) is int and not seen[x]]
+                    continue
+                stack.pop()
+                if seen[i] == 1:
+                    seen[i] = 2
+                    order.append(i)
+                    op = operations[i]
+                    pair = sines.get(("cos" if op[0] == "sin" else "sin", *op[1:]))
+                    if pair is not None and op[0] in ("sin", "cos") and seen[pair] != 2:
+                        seen[pair] = 2
+                        order.append(pair)
+    return _renumbered(straight, order)
+
+
 def pruned(operations: Sequence[Operation], results: Sequence[Sequence[Operand]]) -> Straight:
     """Only what the results need, numbered anew."""
     live = [False] * len(operations)
@@ -85,15 +112,19 @@ def pruned(operations: Sequence[Operation], results: Sequence[Sequence[Operand]]
             for x in operands(operations[i]):
                 if type(x) is int:
                     live[x] = True
-    number = [0] * len(operations)
+    return _renumbered(Straight(tuple(operations), tuple(map(tuple, results))), [i for i, x in enumerate(live) if x])
+
+
+def _renumbered(straight: Straight, order: Sequence[int]) -> Straight:
+    """Only the operations in `order`, in that order."""
+    number = [0] * len(straight.operations)
     kept: list[Operation] = []
 
     def new(x: Operand) -> Operand:
         return number[x] if type(x) is int else x
 
-    for i, op in enumerate(operations):
-        if not live[i]:
-            continue
+    for i in order:
+        op = straight.operations[i]
         number[i] = len(kept)
         name = op[0]
         if name == "in":
@@ -104,7 +135,7 @@ def pruned(operations: Sequence[Operation], results: Sequence[Sequence[Operand]]
             kept.append((name, number[op[1]], op[2]))
         else:
             kept.append((name, *map(new, op[1:])))
-    return Straight(tuple(kept), tuple(tuple(map(new, elements)) for elements in results))
+    return Straight(tuple(kept), tuple(tuple(map(new, elements)) for elements in straight.results))
 
 
 class Program:
@@ -229,10 +260,15 @@ class Program:
                 return self.unary("not", choice)
         return self.add_operation(("select", choice, otherwise, chosen))
 
-    def product(self, rows: int, inner: int, columns: int, a: Sequence[Operand], b: Sequence[Operand]) -> list[int]:
-        """Elements of the matrix product of a (rows, inner) and b (inner, columns), computed by loops."""
+    def product(self, rows: int, inner: int, columns: int, a: Sequence[Operand], b: Sequence[Operand]) -> list[Operand]:
+        """Elements of the matrix product of a (rows, inner) and b (inner, columns), computed by loops.
+
+        An element without a term, all of its products having a constant zero, is zero.
+        """
+        nonzero = [np.array([type(x) is int or bool(x) for x in m]) for m in (a, b)]
+        terms = nonzero[0].reshape(rows, inner).astype(int) @ nonzero[1].reshape(inner, columns)
         block = self.add_operation(("product", (rows, inner, columns), (*a, *b)))
-        return [self.add_operation(("item", block, i)) for i in range(rows * columns)]
+        return [self.add_operation(("item", block, i)) if n else 0.0 for i, n in enumerate(terms.ravel().tolist())]
 
 
 _NUMPY_UNARY = {
