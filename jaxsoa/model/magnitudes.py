@@ -127,7 +127,8 @@ def description_of(source: str, topology: Topology, arrays: Mapping[str, np.ndar
         for k, name in enumerate(names)
     ]
     fixed = LinkDescription(
-        base, *(np.asarray(arrays[f"base_{key}"], float) for key in ("mass", "com", "inertia"))  # pyright: ignore[reportArgumentType]
+        base,
+        *(np.asarray(arrays[f"base_{key}"], float) for key in ("mass", "com", "inertia")),  # pyright: ignore[reportArgumentType]
     )
     return RobotDescription(topology.name, (fixed, *links), tuple(joints), source=source)
 
