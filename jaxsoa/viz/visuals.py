@@ -163,6 +163,9 @@ def _read_mesh(path: Path, root: Path, scale: np.ndarray) -> list[tuple[Mesh, Co
     class Beside(trimesh.resolvers.Resolver):
         """Materials and textures that a mesh file refers to: from the same root only."""
 
+        def __init__(self):
+            pass
+
         def get(self, name: str) -> bytes:
             real = (path.parent / name.strip()).resolve()
             if not real.is_relative_to(root) or not real.is_file():
@@ -171,6 +174,12 @@ def _read_mesh(path: Path, root: Path, scale: np.ndarray) -> list[tuple[Mesh, Co
 
         def keys(self):
             return []
+
+        def namespaced(self, namespace: str):
+            return self
+
+        def write(self, name: str, data: bytes):
+            raise PermissionError(name)
 
     try:
         if suffix == ".dae":

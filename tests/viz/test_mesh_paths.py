@@ -25,11 +25,11 @@ OBJ = b"mtllib ../../secret.mtl\nusemtl m\nv 0 0 0\nv 1 0 0\nv 0 1 0\nf 1 2 3\n"
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
     """outside/secret.stl, and a package with a robot in package/urdf and meshes in package/meshes."""
-    for folder in ("outside", "work/package/urdf", "work/package/meshes", "work/other/meshes"):
+    for folder in ("outside", "work/package/urdf", "work/package/meshes", "work/other/only"):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "outside" / "secret.stl").write_bytes(STL)
     (tmp_path / "work" / "package" / "package.xml").write_text("<package/>")
-    for folder in ("package/urdf", "package/meshes", "other/meshes"):
+    for folder in ("package/urdf", "package/meshes", "other/only"):
         (tmp_path / "work" / folder / "own.stl").write_bytes(STL)
     (tmp_path / "work/package/urdf/link.stl").symlink_to(tmp_path / "outside" / "secret.stl")
     (tmp_path / "work/package/urdf/linked").symlink_to(tmp_path / "outside")
@@ -80,8 +80,8 @@ OUTSIDE = "outside of the folders of this model"
         ("file:///etc/passwd", OUTSIDE),
         ("link.stl", OUTSIDE),
         ("linked/secret.stl", OUTSIDE),
-        ("../../other/meshes/own.stl", OUTSIDE),  # a folder beside, but no package of this name
-        ("package://other/meshes/own.stl", "no such file"),
+        ("../../other/only/own.stl", OUTSIDE),  # a folder beside, but no package of this name
+        ("package://other/only/own.stl", "no such file"),
         ("package://package/../../outside/secret.stl", OUTSIDE),
         ("package://../outside/secret.stl", OUTSIDE),
         ("package:///{place}/outside/secret.stl", OUTSIDE),
@@ -101,7 +101,7 @@ def test_outside(place: Path, filename: str, reason: str):
 
 def test_packages_that_are_named_may_be_used(place: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("ROS_PACKAGE_PATH", f"{place / 'nowhere'}{os.pathsep}{place / 'work' / 'other'}")
-    (shape,) = shapes_of(place, "package://other/meshes/own.stl")
+    (shape,) = shapes_of(place, "package://other/only/own.stl")
     assert shape.mesh.vertices.shape == (3, 3)
 
 
