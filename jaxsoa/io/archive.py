@@ -13,6 +13,7 @@ import io
 import json
 import math
 import os
+import tokenize
 import warnings
 import zipfile
 import zlib
@@ -150,7 +151,7 @@ def _member(
         try:
             read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
             given, by_columns, dtype = read[np.lib.format.read_magic(file)](file)
-        except (ValueError, KeyError) as error:
+        except (*_DAMAGE, tokenize.TokenError) as error:
             raise ModelError(f"{name}: {key} is damaged, or no array ({error}).") from error
         if dtype.hasobject:
             raise ModelError(f"{name}: {key} holds Python objects (pickles), which are refused.")

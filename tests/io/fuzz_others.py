@@ -48,6 +48,7 @@ def saved_members() -> dict[str, bytes]:
             return {name: archive.read(name) for name in archive.namelist()}
 
 
+@np.errstate(all="ignore")
 def mutated_archive(members: dict[str, bytes], chance: random.Random) -> bytes:
     """An archive whose numbers, shapes, header or bytes are changed in a place or two."""
     members = dict(members)
