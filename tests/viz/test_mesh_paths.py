@@ -7,7 +7,6 @@ import os
 import zipfile
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 pytest.importorskip("trimesh")
@@ -19,7 +18,6 @@ STL = (
     b"solid x\nfacet normal 0 0 1\nouter loop\nvertex 0 0 0\nvertex 1 0 0\nvertex 0 1 0\nendloop\nendfacet\n"
     b"endsolid x\n"
 )
-OBJ = b"mtllib ../../secret.mtl\nusemtl m\nv 0 0 0\nv 1 0 0\nv 0 1 0\nf 1 2 3\n"
 
 
 @pytest.fixture
@@ -122,19 +120,3 @@ def test_archives_and_large_files_are_no_meshes(place: Path, monkeypatch: pytest
     monkeypatch.setattr(visuals, "MAX_MESH_BYTES", 100)
     with pytest.warns(UserWarning, match="larger than 100 bytes"):
         shapes_of(place, "own.stl")
-
-
-def test_what_a_mesh_refers_to_lies_inside_too(place: Path, monkeypatch: pytest.MonkeyPatch):
-    """Materials of an OBJ file: read beside it, and not from outside."""
-    opened = []
-    honest = Path.open
-    monkeypatch.setattr(Path, "open", lambda self, *a, **k: (opened.append(self.name), honest(self, *a, **k))[1])
-    folder = place / "work" / "package"
-    for where, seen in ((place / "work" / "secret.mtl", False), (folder / "secret.mtl", True)):
-        where.write_text("newmtl m\nKd 0.2 0.4 0.6\n")
-        deep = folder / ("urdf" if seen else ".") / "mesh.obj"
-        deep.write_bytes(OBJ if not seen else OBJ.replace(b"../../", b"../"))
-        opened.clear()
-        (shape,) = shapes_of(place, "mesh.obj" if seen else "../mesh.obj")
-        assert np.asarray(shape.mesh.vertices).shape == (3, 3)
-        assert ("secret.mtl" in opened) == seen
