@@ -97,7 +97,7 @@ def test_pictures_and_height_fields_that_are_larger_inside(tmp_path: Path):
 def test_ordinary_sizes_are_loaded_and_limits_are_documented():
     assert (mjcf_limits.MAX_BODIES, mjcf_limits.MAX_PIXELS, mjcf_limits.MAX_POINTS) == (4000, 2**26, 2**24)
     ordinary = (
-        '<size nkey="3" nuserdata="10" nuser_body="2" njmax="20000" nconmax="20000" memory="64M"/>'
+        '<size nkey="3" nuserdata="10" nuser_body="2" njmax="20000" nconmax="20000"/>'
         '<asset><texture name="t" type="2d" builtin="checker" width="512" height="512" rgb1="1 1 1" rgb2="0 0 0"/>'
         '<hfield name="h" nrow="50" ncol="50" size="1 1 1 1"/></asset>'
         '<custom><numeric name="a" size="20" data="1"/></custom>'
