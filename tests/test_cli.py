@@ -143,7 +143,7 @@ def test_an_interrupted_write_leaves_nothing(tmp_path):
 
 def test_no_name_of_a_file_reaches_the_terminal_as_it_is(tmp_path, arm, capsys):
     """Escape sequences in names of files, links and robots; and messages have an end."""
-    for name in ("\x9b31m", "\u202eevil", "a\u2028b", "&#10;"):
+    for name in ("\x9b31m", "\u202eevil", "a\u2028b", "a&#10;b"):
         arm.write_text(ARM.replace("hinge", name), encoding="utf-8")
         assert main(["info", str(arm)]) == 2
         out, err = lines(capsys)
