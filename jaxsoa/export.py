@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import os
 from collections.abc import Callable
@@ -52,7 +53,13 @@ def export_function(
     checks = [jax_export.DisabledSafetyCheck.custom_call("LayoutConstraint")]
     # NamedTuples become dictionaries: a file cannot hold a Python class.
     program = jax_export.export(jax.jit(lambda *x: _plain(batched(*x))), disabled_checks=checks)(*shapes)
-    Path(path).write_bytes(program.serialize())
+    content = bytes(program.serialize())
+    Path(path).write_bytes(content + SEAL + hashlib.sha256(content).digest())
+
+
+#: After the program, which ends where it says itself: this, and the digest of what stands before it.
+SEAL = b"jaxsoa function\0"
+MAX_BYTES = 2**30
 
 
 def _plain(tree: Any) -> Any:
@@ -68,14 +75,43 @@ def load_function(path: str | os.PathLike) -> Callable:
     It is compiled at its first call. With JAX's persistent compilation cache (`jax.config.update(
     "jax_compilation_cache_dir", directory)`) even that happens once per machine.
 
+    A file that is damaged, or made for another platform or precision than JAX runs with, is a `ModelError` at once.
+
     >>> soa.export_function("inverse.bin", soa.inverse_dynamics, robot)
     >>> print(soa.load_function("inverse.bin")(q, v, jnp.zeros(2)).round(3))
     [ 3.422 -1.013]
     """
-    try:
-        program = jax_export.deserialize(bytearray(Path(path).read_bytes()))
-    except FileNotFoundError:
-        raise
-    except Exception as error:  # whatever the deserializer stumbles over
-        raise ModelError(f"{os.fspath(path)!r} is not a file written by export_function: {error}") from error
+    program = _checked(Path(path), repr(os.fspath(path)))
     return jax.jit(lambda *arguments: program.call(*(jnp.asarray(x) for x in arguments)))
+
+
+def _checked(path: Path, name: str) -> jax_export.Exported:
+    """The program in a file, if it is whole and can run here."""
+    if path.exists() and not path.is_file():
+        raise ModelError(f"{name} is no regular file.")
+    with path.open("rb") as file:
+        content = file.read(MAX_BYTES + 1)
+    end = len(content) - hashlib.sha256().digest_size - len(SEAL)
+    if end < 0 or len(content) > MAX_BYTES or content[end:].removeprefix(SEAL) == content[end:]:
+        raise ModelError(f"{name} is not a file written by export_function, or it was cut off.")
+    if hashlib.sha256(content[:end]).digest() != content[end + len(SEAL) :]:
+        raise ModelError(f"{name} is damaged: its content is not what export_function wrote.")
+    try:
+        program = jax_export.deserialize(bytearray(content[:end]))
+    except Exception as error:  # whatever a deserializer of another version stumbles over
+        raise ModelError(
+            f"{name} cannot be read by JAX {jax.__version__}: it was written by a version that is too old or too new "
+            f"({type(error).__name__}: {error})."
+        ) from error
+    here = jax.default_backend()
+    aliases = {"gpu": ("cuda", "rocm", "gpu")}
+    if not any(platform in program.platforms for platform in aliases.get(here, (here,))):
+        raise ModelError(
+            f"{name} was exported for {', '.join(program.platforms)}, and JAX runs on {here} here. Export it there, or "
+            "choose the platform by the variable JAX_PLATFORMS."
+        )
+    if any(x.dtype.itemsize > 4 and jax.dtypes.canonicalize_dtype(x.dtype) != x.dtype for x in program.in_avals):
+        raise ModelError(
+            f"{name} computes in double precision, which is off: jax.config.update('jax_enable_x64', True)."
+        )
+    return program

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import jaxsoa as soa
-from jaxsoa.cli import COMMANDS, main
+from jaxsoa.cli import COMMANDS, main, tables
 from jaxsoa.cli.linearize import continuous_model
 from jaxsoa.cli.robots import BUILT_IN
 
@@ -65,6 +65,26 @@ def test_help_has_examples(command, capsys):
         (["simulate", "cart_pole", "-o", "/no/such/folder/motion.npz"], ["folder"]),
         (["linearize", "cart_pole", "--dt", "-1"], ["--dt"]),
         (["view", "cart_pole", "--trajectory", "nosuch.npz"], ["nosuch.npz"]),
+        (["info", "chain:99999999999999999999"], ["chain", "10000"]),
+        (["info", "chain:" + "9" * 5000], ["chain"]),
+        (["info", "a\x1b[31mb"], ["a\\x1b[31mb"]),
+        (["simulate", "cart_pole", "--seconds", "inf"], ["--seconds", "inf"]),
+        (["simulate", "cart_pole", "--seconds", "1e300"], ["--seconds"]),
+        (["simulate", "cart_pole", "--seconds", "nan"], ["--seconds"]),
+        (["simulate", "cart_pole", "--seconds", "-1"], ["--seconds"]),
+        (["simulate", "cart_pole", "--steps", "100000000000"], ["--steps"]),
+        (["simulate", "cart_pole", "--steps", "400000000"], ["400000000 steps", "bytes"]),
+        (["simulate", "cart_pole", "--q", "random", "--seed", "9" * 30], ["--seed"]),
+        (["simulate", "cart_pole", "--seed", "-1"], ["--seed"]),
+        (["linearize", "cart_pole", "--seed", str(2**64)], ["--seed"]),
+        (["view", "cart_pole", "--port", "-1"], ["--port", "65535"]),
+        (["view", "cart_pole", "--port", "99999"], ["--port", "99999"]),
+        (["view", "cart_pole", "--seconds", "inf"], ["--seconds"]),
+        (["view", "cart_pole", "--seconds", "1e300"], ["--seconds"]),
+        (["benchmark", "cart_pole", "--batch", "10000000000000"], ["--batch"]),
+        (["benchmark", "cart_pole", "--seed", "9" * 30], ["--seed"]),
+        (["demo", "--seconds", "inf"], ["--seconds"]),
+        (["demo", "--seconds", "1e300"], ["--seconds"]),
         (["benchmark", "cart_pole", "--batch", "0"], ["--batch"]),
         (["demo", "--batch", "0"], ["--batch"]),
         (["demo", "--output", "picture.txt"], ["picture.txt", ".png"]),
@@ -75,6 +95,69 @@ def test_an_error_is_one_line_that_names_the_fault(arguments, words, capsys):
     out, err = lines(capsys)
     assert err.startswith("jaxsoa: ") and err.count("\n") == 1 and not out
     assert all(word in err for word in words), err
+
+
+@pytest.mark.parametrize("kind", ["file", "link", "dangling link", "folder"])
+@pytest.mark.parametrize("option", ["-o", "--picture"])
+def test_files_that_exist_are_left_alone_unless_forced(kind, option, tmp_path, capsys):
+    target, name = tmp_path / "precious", "m.npz" if option == "-o" else "m.png"
+    out = tmp_path / name
+    if kind == "folder":
+        out.mkdir()
+    elif kind == "file":
+        out.write_bytes(b"precious")
+    else:
+        if kind == "link":
+            target.write_bytes(b"precious")
+        out.symlink_to(target)
+    command = ["simulate", "pendulum", "--steps", "1", option, str(out)]
+    assert main(command) == 2
+    printed, err = lines(capsys)
+    assert err.count("\n") == 1 and str(out) in err and not printed
+    if kind == "folder":
+        assert main([*command, "--force"]) == 2 and out.is_dir()
+        return
+    assert "--force" in err
+    assert target.exists() == (kind == "link") and (kind == "dangling link" or out.read_bytes() == b"precious")
+    if option == "-o":
+        assert main([*command, "--force"]) == 0
+        assert not out.is_symlink() and out.read_bytes() != b"precious"
+        assert target.exists() == (kind == "link") and (kind != "link" or target.read_bytes() == b"precious")
+        assert sorted(path.name for path in tmp_path.iterdir()) == sorted({name, *(["precious"] * (kind == "link"))})
+
+
+def test_other_commands_ask_before_they_overwrite(tmp_path, capsys):
+    for command, name in ((["linearize", "pendulum"], "m.csv"), (["demo"], "m.png")):
+        (tmp_path / name).write_text("precious")
+        assert main([*command, "-o", str(tmp_path / name)]) == 2
+        assert "--force" in lines(capsys)[1] and (tmp_path / name).read_text() == "precious"
+
+
+def test_an_interrupted_write_leaves_nothing(tmp_path):
+    path = tmp_path / "m.csv"
+    with pytest.raises(KeyboardInterrupt), tables.written_at_once(path) as partial:
+        partial.write_text("half")
+        raise KeyboardInterrupt
+    assert not list(tmp_path.iterdir())
+
+
+def test_no_name_of_a_file_reaches_the_terminal_as_it_is(tmp_path, arm, capsys):
+    """Escape sequences in names of files, links and robots; and messages have an end."""
+    for name in ("\x9b31m", "\u202eevil", "a\u2028b", "a&#10;b"):
+        arm.write_text(ARM.replace("hinge", name), encoding="utf-8")
+        assert main(["info", str(arm)]) == 2
+        out, err = lines(capsys)
+        assert not out and err.count("\n") == 1 and err.rstrip("\n").isprintable() and "control characters" in err
+    hostile = tmp_path / "\x1b]0;title\x07.urdf"
+    hostile.write_text(ARM.replace('value="2"', 'value="' + "9" * 20_000 + '"'))
+    assert main(["info", str(hostile)]) == 2
+    out, err = lines(capsys)
+    assert not out and err.rstrip("\n").isprintable() and len(err) < 2500
+    hostile.write_text(ARM.replace('ixx="1"', 'ixx="5"'))
+    assert main(["simulate", str(hostile), "--steps", "0"]) == 2
+    assert main(["info", str(hostile)]) == 0
+    out, err = lines(capsys)
+    assert "\x1b" not in out + err and "warning:" in out
 
 
 def test_no_command_shows_the_help(capsys):

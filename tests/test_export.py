@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
 import sys
 
@@ -9,8 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import export
 
 import jaxsoa as soa
+from jaxsoa.export import SEAL
 
 ROBOT = soa.models.puma560()
 
@@ -60,5 +63,30 @@ def test_bad_files_and_arguments(tmp_path):
     (tmp_path / "junk").write_bytes(b"not a program")
     with pytest.raises(soa.ModelError, match="junk"):
         soa.load_function(tmp_path / "junk")
+    with pytest.raises(soa.ModelError, match="no regular file"):
+        soa.load_function(tmp_path)
     with pytest.raises(FileNotFoundError):
         soa.load_function(tmp_path / "nothing")
+
+
+def test_files_that_cannot_run_here_are_told_when_they_are_loaded(tmp_path):
+    """For another platform or precision, cut or damaged anywhere: a sentence at load, not a crash at the first call."""
+    path = tmp_path / "gravity.bin"
+    robot = soa.models.pendulum(1)
+    soa.export_function(path, soa.potential_energy, robot, "q")
+    content = path.read_bytes()
+    soa.load_function(path)
+    with jax.enable_x64(False), pytest.raises(soa.ModelError, match="double precision, which is off"):
+        soa.load_function(path)
+    for at in range(0, len(content), len(content) // 25):
+        path.write_bytes(content[:at])
+        with pytest.raises(soa.ModelError, match="cut off"):
+            soa.load_function(path)
+        path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+        with pytest.raises(soa.ModelError, match=r"damaged|cut off"):
+            soa.load_function(path)
+    exported = export.export(jax.jit(lambda q: 2 * q), platforms=["tpu"])(jax.ShapeDtypeStruct((1,), jnp.float32))
+    program = bytes(exported.serialize())
+    path.write_bytes(program + SEAL + hashlib.sha256(program).digest())
+    with pytest.raises(soa.ModelError, match="exported for tpu, and JAX runs on cpu"):
+        soa.load_function(path)

@@ -14,7 +14,7 @@ import sys
 
 from jaxsoa.cli import benchmark, demo, info, linearize, simulate, view
 from jaxsoa.cli.robots import BUILT_IN
-from jaxsoa.model.description import ModelError
+from jaxsoa.model.description import ModelError, plain
 
 COMMANDS = {
     "demo": demo,
@@ -53,8 +53,9 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stdout.reconfigure(errors="replace")  # a terminal that has no box characters shows question marks
     try:
         return COMMANDS[options.command].run(options)
-    except (ModelError, OSError, ValueError, KeyError, ImportError) as error:
-        if hasattr(options, "traceback"):
+    except (ModelError, OSError, ValueError, KeyError, ImportError, OverflowError, MemoryError, RuntimeError) as error:
+        too_large = isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)
+        if hasattr(options, "traceback") or (isinstance(error, RuntimeError) and not too_large):
             raise
         return _fail(error)
     except KeyboardInterrupt:
@@ -98,5 +99,7 @@ def _fail(error: BaseException) -> int:
     text = error.args[0] if isinstance(error, KeyError) and error.args else error
     if isinstance(error, OSError) and error.strerror:
         text = f"{error.strerror}: {os.fsdecode(error.filename)!r}" if error.filename else error.strerror
-    print(f"jaxsoa: {' '.join(str(text).split())}", file=sys.stderr)
+    if isinstance(error, MemoryError | RuntimeError):
+        text = f"not enough memory ({str(text) or 'nothing more is known'})"
+    print(f"jaxsoa: {plain(' '.join(str(text).split()))}", file=sys.stderr)
     return 2

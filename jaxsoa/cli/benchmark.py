@@ -25,6 +25,7 @@ from jaxsoa.cli import robots, states
 from jaxsoa.simulate.progress import ProgressBar
 
 HELP = "time forward dynamics, inverse dynamics and linearization of a batch of states"
+MAX_BATCH = 1_000_000
 TOLERANCE = {"float64": 1e-8, "float32": 1e-2}
 
 
@@ -37,8 +38,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    if options.batch < 1 or options.repetitions < 1:
-        raise ValueError("--batch and --repetitions must be at least 1.")
+    if not (1 <= options.batch <= MAX_BATCH and 1 <= options.repetitions <= MAX_BATCH):
+        raise ValueError(f"--batch and --repetitions must be from 1 to {MAX_BATCH}.")
+    states.check_seed(options)
     states.use_precision(options)
     import jax
 

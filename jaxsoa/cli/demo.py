@@ -20,20 +20,25 @@ from jaxsoa.viz.pictures import FILMS, STILLS, check_library
 
 HELP = "simulate and check a built-in arm, and draw it"
 DT, CHUNK = 1e-3, 50
+MAX_BATCH, MAX_SECONDS = 1_000_000, 1000.0
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch", type=int, default=256, help="robots simulated at once (default 256)")
     parser.add_argument("--seconds", type=float, default=1.0, help="simulated time (default 1)")
     parser.add_argument(
-        "-o", "--output", type=Path, default=Path("jaxsoa-demo.png"), help="picture (.png) or film (.gif, .mp4)"
+        "-o", "--output", type=Path, help="picture (.png) or film (.gif, .mp4); by default jaxsoa-demo.png, each time"
     )
+    tables.configure(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    if options.batch < 1 or not 0 < options.seconds < float("inf"):
-        raise ValueError("--batch must be at least 1 and --seconds positive.")
-    tables.check_suffix(options.output, STILLS + FILMS)
+    if not (1 <= options.batch <= MAX_BATCH and 0 < options.seconds <= MAX_SECONDS):
+        raise ValueError(f"--batch must be from 1 to {MAX_BATCH}, and --seconds positive and at most {MAX_SECONDS:g}.")
+    own = Path("jaxsoa-demo.png")
+    force = options.force or (options.output is None and not own.is_symlink())  # its own picture of the last time
+    options.output = options.output or own
+    tables.check_output(options.output, STILLS + FILMS, force=force)
     check_library(options.output)
     import jax
 
@@ -83,10 +88,11 @@ def run(options: argparse.Namespace) -> int:
     print(f"energy drift over {chunks * CHUNK * DT:g} s without torques: {drift:.1e} of the energy")
     print(f"analytical against automatic linearization: relative difference {error:.1e}")
     motion = np.asarray(jnp.concatenate(drawn))
-    if options.output.suffix.lower() in STILLS:
-        soa.viz.picture(robot, motion, options.output)
-    else:
-        soa.viz.film(robot, motion, options.output, dt=10 * DT)
+    with tables.written_at_once(options.output) as partial:
+        if partial.suffix in STILLS:
+            soa.viz.picture(robot, motion, partial)
+        else:
+            soa.viz.film(robot, motion, partial, dt=10 * DT)
     print(f"picture: {options.output.resolve()}")
     print(f"all in {time.perf_counter() - began:.1f} s")
     return 0 if error < 1e-8 and drift < 1e-3 else 1

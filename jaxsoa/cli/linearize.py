@@ -27,6 +27,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--output", type=Path, help="model.npz (A, B, the state, eigenvalues) or model.csv ([A B])"
     )
+    tables.configure(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -34,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
 
     import jaxsoa as soa
 
-    tables.check_suffix(options.output)
+    tables.check_output(options.output, force=options.force)
     if options.dt is not None and not 0 < options.dt < float("inf"):
         raise ValueError(f"--dt must be positive, got {options.dt}.")
     states.use_precision(options)
@@ -105,7 +106,7 @@ def _print(robot, A: np.ndarray, B: np.ndarray, values: np.ndarray, dt: float | 
 def _write(path: Path, robot, A: np.ndarray, B: np.ndarray, more: dict) -> None:
     if path.suffix.lower() == ".npz":
         arrays: dict[str, Any] = {name: np.asarray(value) for name, value in more.items()}
-        np.savez_compressed(path, A=A, B=B, joint_names=np.array(robot.joint_names), **arrays)
+        tables.write_npz(path, A=A, B=B, joint_names=np.array(robot.joint_names), **arrays)
         return
     _, names = tables.coordinate_names(robot)
     plain = [name.removeprefix("v.") for name in names]

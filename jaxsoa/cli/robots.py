@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from jaxsoa.model.description import plain
 from jaxsoa.model.multibody import Multibody
+from jaxsoa.model.validation import MAX_LINKS
 
 BUILT_IN = ("puma560", "stanford_arm", "cart_pole", "pendulum", "planar_arm", "chain", "dual_arm", "random_tree")
 DEFAULT_LINKS = {"chain": 7, "random_tree": 12}
@@ -31,7 +33,7 @@ def load(options: argparse.Namespace) -> Multibody:
     """The robot asked for; what its reader warns of goes to stderr, one line each."""
     robot, messages = load_with_warnings(options)
     for message in messages:
-        print(f"warning: {message}", file=sys.stderr)
+        print(f"warning: {plain(message)}", file=sys.stderr)
     return robot
 
 
@@ -39,7 +41,7 @@ def load_with_warnings(options: argparse.Namespace) -> tuple[Multibody, list[str
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         robot = _reader(options.robot, options.floating_base)()
-    return robot, [str(warning.message) for warning in caught]
+    return robot, [plain(str(warning.message)) for warning in caught]
 
 
 @contextlib.contextmanager
@@ -47,7 +49,7 @@ def plain_warnings() -> Iterator[None]:
     """Warnings as one line on stderr, without the place in the code that a newcomer has no use for."""
     with warnings.catch_warnings():
         warnings.simplefilter("always", UserWarning)
-        warnings.showwarning = lambda message, *_, **__: print(f"warning: {message}", file=sys.stderr)
+        warnings.showwarning = lambda message, *_, **__: print(f"warning: {plain(str(message))}", file=sys.stderr)
         yield
 
 
@@ -102,9 +104,9 @@ def _built_in(text: str) -> Multibody:
 
     name, _, number = text.partition(":")
     if name not in BUILT_IN:
-        near = difflib.get_close_matches(name, BUILT_IN, n=1)
+        near = difflib.get_close_matches(name[:50], BUILT_IN, n=1)
         hint = f" Did you mean {near[0]}?" if near else ""
-        raise ValueError(f"{text!r} is neither a file nor a built-in robot ({', '.join(BUILT_IN)}).{hint}")
+        raise ValueError(f"{text[:200]!r} is neither a file nor a built-in robot ({', '.join(BUILT_IN)}).{hint}")
     make = getattr(models, name)
     if not number and name not in DEFAULT_LINKS:
         return make()
@@ -113,5 +115,7 @@ def _built_in(text: str) -> Multibody:
     try:
         links = int(number or DEFAULT_LINKS[name])
     except ValueError:
-        raise ValueError(f"{text!r}: a number of links must follow the colon, as in {name}:5.") from None
+        raise ValueError(f"{text[:200]!r}: a number of links must follow the colon, as in {name}:5.") from None
+    if not 1 <= links <= MAX_LINKS:
+        raise ValueError(f"{name} can have from 1 to {MAX_LINKS} links.")
     return make(0, links) if name == "random_tree" else make(links)

@@ -25,6 +25,8 @@ from jaxsoa.viz.pictures import FILMS, STILLS, check_library
 
 HELP = "simulate a robot under constant torques and keep the motion"
 CHUNKS = 50
+#: Documented limit, of the motion in memory.
+MAX_BYTES = 4 * 2**30
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -60,20 +62,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("-o", "--output", type=Path, help="motion.npz or motion.csv")
     parser.add_argument("--picture", type=Path, help="motion.png (ghosts of the past), motion.gif or motion.mp4")
+    tables.configure(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    tables.check_suffix(options.output)
-    tables.check_suffix(options.picture, STILLS + FILMS)
+    tables.check_output(options.output, force=options.force)
+    tables.check_output(options.picture, STILLS + FILMS, force=options.force)
     if options.picture is not None:
         check_library(options.picture)  # now, not after the simulation
     if not 0 < options.dt < float("inf"):
         raise ValueError(f"--dt must be positive, got {options.dt}.")
-    steps = round(options.seconds / options.dt) if options.steps is None else options.steps
-    if steps < 1:
-        raise ValueError("The simulation must have at least one step: --seconds or --steps is too small.")
+    steps = _steps(options)
     states.use_precision(options)
     robot = robots.load(options)
+    if 8 * steps * (robot.nq + robot.nv + 2) > MAX_BYTES:
+        raise ValueError(f"{steps} steps of {robot.name!r} are more than the {MAX_BYTES} bytes that a motion may take.")
     scene = _scene(robot, options)
     options.integrator = options.integrator or ("rk4" if scene is None else "semi_implicit_euler")
     q, v, tau = states.state(robot, options)
@@ -83,6 +86,16 @@ def run(options: argparse.Namespace) -> int:
     choices["passive"] = _stops(robot, options)
     motion, seconds = _simulate(robot, q, v, tau, options.dt, steps, choices)
     return _report(robot, motion, seconds, options)
+
+
+def _steps(options: argparse.Namespace) -> int:
+    steps = options.seconds / options.dt if options.steps is None else options.steps
+    what = "--seconds" if options.steps is None else "--steps"
+    if not 0.5 < steps:
+        raise ValueError(f"The simulation must have at least one step: {what} is too small, or no number.")
+    if not steps < MAX_BYTES:
+        raise ValueError(f"The simulation must have an end: {what} of {getattr(options, what[2:])} is too much.")
+    return round(steps)
 
 
 def _scene(robot, options: argparse.Namespace):
@@ -144,7 +157,7 @@ def _report(robot, motion: dict[str, np.ndarray], seconds: float, options: argpa
     if options.output is not None:
         if options.output.suffix.lower() == ".npz":
             names = {"joint_names": np.array(robot.joint_names), "robot": np.array(options.robot)}
-            np.savez_compressed(options.output, **motion, **names)
+            tables.write_npz(options.output, **motion, **names)
         else:
             q_names, v_names = tables.coordinate_names(robot)
             columns = {"time": motion["time"], **dict(zip(q_names, q.T, strict=True))}
@@ -163,8 +176,8 @@ def _report(robot, motion: dict[str, np.ndarray], seconds: float, options: argpa
     elif beyond:
         print(f"beyond their limits, which were not enforced: {', '.join(beyond)}")
     if options.picture is not None:
-        with robots.plain_warnings():
-            _draw(robot, q, options)
+        with robots.plain_warnings(), tables.written_at_once(options.picture) as partial:
+            _draw(robot, q, partial, options)
         print(f"picture: {options.picture.resolve()}")
     return 0
 
@@ -182,12 +195,12 @@ def _beyond_limits(robot, q: np.ndarray) -> list[str]:
     return names
 
 
-def _draw(robot, q: np.ndarray, options: argparse.Namespace) -> None:
+def _draw(robot, q: np.ndarray, path: Path, options: argparse.Namespace) -> None:
     from jaxsoa import viz
 
     shapes = robots.urdf_path(options)
-    if options.picture.suffix.lower() in STILLS:
-        viz.picture(robot, q, options.picture, shapes=shapes)
+    if path.suffix.lower() in STILLS:
+        viz.picture(robot, q, path, shapes=shapes)
         return
     bar: list[ProgressBar] = []
 
@@ -196,4 +209,4 @@ def _draw(robot, q: np.ndarray, options: argparse.Namespace) -> None:
             bar.append(ProgressBar(total, "drawing frames"))
         bar[0].update(done)
 
-    viz.film(robot, q, options.picture, dt=options.dt, shapes=shapes, progress=progress)
+    viz.film(robot, q, path, dt=options.dt, shapes=shapes, progress=progress)

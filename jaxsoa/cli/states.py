@@ -27,10 +27,16 @@ def use_precision(options: argparse.Namespace) -> None:
     jax.config.update("jax_enable_x64", not options.float32)
 
 
+def check_seed(options: argparse.Namespace) -> None:
+    if not 0 <= options.seed < 2**63:
+        raise ValueError("--seed must be from 0 to 2^63 - 1.")
+
+
 def configuration(robot: Multibody, options: argparse.Namespace):
     """q (nq,) as the options say, quaternions normalized."""
     import jax
 
+    check_seed(options)
     if options.q == "random":
         return robot.normalize(robot.random(jax.random.split(jax.random.key(options.seed))[0]))
     return robot.normalize(_vector(robot, options.q, robot.neutral(), "q", robot.q_index))

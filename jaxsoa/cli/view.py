@@ -17,6 +17,7 @@ import numpy as np
 
 from jaxsoa.cli import robots, states, tables
 
+MAX_SECONDS = 1e8  # three years
 HELP = "look at a robot, or at a simulated motion, in the browser"
 
 
@@ -32,6 +33,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    if not 0 <= options.port <= 65535:
+        raise ValueError(f"--port must be from 0 to 65535, got {str(options.port)[:20]}.")
+    if options.seconds is not None and not 0 < options.seconds <= MAX_SECONDS:
+        raise ValueError(f"--seconds must be positive and at most {MAX_SECONDS:g}, got {options.seconds:g}.")
     from jaxsoa import viz
 
     states.use_precision(options)

@@ -10,10 +10,12 @@ import contextlib
 import os
 import warnings
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from jaxsoa.io._names import unique
 from jaxsoa.io._xml import read_xml
+from jaxsoa.io.mjcf_limits import check_size
 from jaxsoa.model.description import ModelError
 from jaxsoa.model.validation import ModelWarning
 
@@ -45,9 +47,11 @@ def compile_mjcf(source: Any, assets: Mapping[str, bytes] | None = None) -> tupl
     if root.tag != "mujoco":
         hint = " Read URDF files with load_urdf." if root.tag == "robot" else ""
         raise ModelError(f"{name}: the root element is <{root.tag}>, but an MJCF file starts with <mujoco>.{hint}")
+    as_text = isinstance(source, str) and source.lstrip("\ufeff \t\r\n").startswith("<")
+    check_size(root, name, assets, Path() if as_text else Path(name).parent)
     try:
         with _warnings_of(mujoco, name):
-            if isinstance(source, str) and source.lstrip("\ufeff \t\r\n").startswith("<"):
+            if as_text:
                 return mujoco.MjModel.from_xml_string(source, dict(assets or {})), name
             if assets is not None:
                 raise ModelError(f"{name}: assets belong to XML text; a file finds its own.")

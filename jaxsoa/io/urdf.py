@@ -21,9 +21,8 @@ import numpy as np
 from jaxsoa.io._xml import read_xml
 from jaxsoa.model.description import JointDescription, LinkDescription, ModelError, RobotDescription, abbreviated
 from jaxsoa.model.joints import JOINT_KINDS
-from jaxsoa.model.validation import ModelWarning, validate_description
+from jaxsoa.model.validation import MAX_LINKS, ModelWarning, validate_description
 
-MAX_LINKS = 10_000
 #: Characters in a name. Those in circulation have fewer than a hundred.
 MAX_NAME = 250
 

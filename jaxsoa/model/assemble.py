@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import heapq
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxsoa.model.description import JointDescription, LinkDescription, ModelError, RobotDescription
 from jaxsoa.model.joints import JOINT_KINDS
+from jaxsoa.model.magnitudes import check_arrays, check_what_vanished
 from jaxsoa.model.multibody import Limits, Multibody, RestSprings
 from jaxsoa.model.topology import Topology
 from jaxsoa.model.validation import validate_description
@@ -110,8 +112,8 @@ def assemble(
             values.append(np.broadcast_to(value, (nv,)))
         return np.concatenate(values)
 
-    def array(x) -> jnp.ndarray:
-        return jnp.asarray(np.asarray(x, float))
+    def array(x) -> np.ndarray:
+        return np.asarray(x, float)
 
     stiffness = per_dof("stiffness")
     rest = np.concatenate([_rest(joint, description.source) for joint in moving])
@@ -119,8 +121,8 @@ def assemble(
     gravity = np.asarray(gravity, float)
     if gravity.shape != (3,) or not np.isfinite(gravity).all():
         raise ModelError(f"Gravity must be three finite numbers, got {gravity!r}.")
-    return Multibody(
-        topology=topology,
+    limits = ("lower", "upper", "velocity", "effort")
+    given: dict[str, np.ndarray] = dict(
         joint_rotation=array([R for R, _ in placements]),
         joint_position=array([p for _, p in placements]),
         axis=array([joint.axis for joint in moving]),
@@ -133,7 +135,7 @@ def assemble(
         damping=array(per_dof("damping")),
         friction=array(per_dof("friction")),
         friction_velocity=array(FRICTION_VELOCITY),
-        limits=Limits(*(array(per_dof(field)) for field in ("lower", "upper", "velocity", "effort"))),
+        **{f"limits.{field}": array(per_dof(field)) for field in limits},
         gravity=array(gravity),
         base_rotation=array(np.eye(3)),
         base_position=array(np.zeros(3)),
@@ -142,8 +144,18 @@ def assemble(
         base_mass=array(base_mass),
         base_com=array(base_com),
         base_inertia=array(base_inertia),
-        springs=RestSprings(array(stiffness), array(rest)) if stiffness.any() else None,
     )
+    if stiffness.any():
+        given |= {"stiffness": array(stiffness), "rest": array(rest)}
+    with np.errstate(over="ignore", under="ignore"):
+        dtype = jax.dtypes.canonicalize_dtype(float)
+        arrays = {key: value.astype(dtype) for key, value in given.items()}
+    check_arrays(description.source, topology, arrays)
+    check_what_vanished(description.source, topology, given, arrays)
+    leaves = {key: jnp.asarray(value) for key, value in arrays.items()}
+    ranges = Limits(**{field: leaves.pop(f"limits.{field}") for field in limits})
+    springs = RestSprings(leaves.pop("stiffness"), leaves.pop("rest")) if stiffness.any() else None
+    return Multibody(topology=topology, limits=ranges, springs=springs, **leaves)
 
 
 def _rest(joint: JointDescription, source: str) -> np.ndarray:

@@ -7,13 +7,38 @@ Readers (`jaxsoa.io`), the builder and the ready-made models all speak this lang
 from __future__ import annotations
 
 import dataclasses
+import unicodedata
 from collections.abc import Sequence
 
 import numpy as np
 
+#: Characters in a message: names and values of a hostile file stand in it.
+MAX_MESSAGE = 2000
+
+#: They turn the direction of the text around them, so that it says something else than it seems to.
+_TURNING = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+
+
+def is_plain(character: str) -> bool:
+    """Whether a terminal shows it and does nothing else: no controls, line ends, lone surrogates, turned text."""
+    return unicodedata.category(character) not in ("Cc", "Cs", "Zl", "Zp") and character not in _TURNING
+
+
+def plain(text: str, limit: int = MAX_MESSAGE) -> str:
+    """Text that is safe to print: what is not plain as Python writes it, but for line ends; the middle of too much
+    left out."""
+    if len(text) > limit:
+        text = f"{text[: limit - 200]} [... {len(text) - limit + 100} characters ...] {text[-100:]}"
+    if text.isprintable():
+        return text
+    return "".join(c if c == "\n" or is_plain(c) else c.encode("unicode_escape").decode() for c in text)
+
 
 class ModelError(ValueError):
     """A model that cannot be built: the message names the file or element and the offending value."""
+
+    def __init__(self, message: object = ""):
+        super().__init__(plain(str(message)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,6 +109,3 @@ def abbreviated(items: Sequence[str], limit: int = 10) -> str:
     """The items with commas between them; only the first ten of a long list."""
     text = ", ".join(items[:limit])
     return text if len(items) <= limit else f"{text} and {len(items) - limit} more"
-
-
-# Names and structure --------------------------------------------------------------------------------------------

@@ -14,14 +14,30 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from jaxsoa.model.description import JointDescription, LinkDescription, ModelError, RobotDescription, abbreviated
+from jaxsoa.model.description import (
+    JointDescription,
+    LinkDescription,
+    ModelError,
+    RobotDescription,
+    abbreviated,
+    is_plain,
+    plain,
+)
 from jaxsoa.model.joints import JOINT_KINDS
+from jaxsoa.model.magnitudes import check_moments, largest
 from jaxsoa.model.singular import check_mass_matrix, principal_moments
 
 
 class ModelWarning(UserWarning):
     """A model that can be simulated but is probably not what its author meant."""
 
+    def __init__(self, message: object = ""):
+        super().__init__(plain(str(message)))
+
+
+#: Documented limits: moving links and others together, and characters in a name.
+MAX_LINKS = 10_000
+MAX_NAME = 1_000
 
 POLICIES = ("warn", "strict", "off")
 
@@ -31,8 +47,13 @@ _INERTIA_TOLERANCE = 1e-6
 _ROTATION_TOLERANCE = 1e-5
 
 
-def validate_description(description: RobotDescription, policy: str = "warn") -> RobotDescription:
+def validate_description(
+    description: RobotDescription, policy: str = "warn", *, resolution: float = 0.0
+) -> RobotDescription:
     """The same description with every axis of unit length, or a `ModelError`.
+
+    `resolution` is that of the type from which the numbers come, where it is coarse: rotations and inertias are then
+    what they claim within a few times that.
 
     `policy` concerns inertias that no rigid body has: not positive semidefinite, violating the triangle inequality of
     principal moments, or non-zero without mass. Each of the three gives at most one `ModelWarning` per model.
@@ -40,15 +61,20 @@ def validate_description(description: RobotDescription, policy: str = "warn") ->
     if policy not in POLICIES:
         raise ValueError(f"The validation policy must be one of {', '.join(POLICIES)}, but it is {policy!r}.")
     _check_names(description)
+    rounding = 8 * resolution
     for joint in description.joints:
-        _check_joint(joint, f"{description.source}: joint {joint.name!r}")
+        _check_joint(joint, f"{description.source}: joint {joint.name!r}", rounding)
     outward = _joints_outward(description)
     leaders = _mimic_leaders(description)
     for link in description.links:
-        _check_link(link, f"{description.source}: link {link.name!r}")
+        _check_link(link, f"{description.source}: link {link.name!r}", rounding)
+    placed = np.array([joint.position for joint in description.joints], float).reshape(-1, 3)
+    numbers = zip(*((link.mass, link.com, link.inertia) for link in description.links), strict=True)
+    mass, com, inertia = (np.array(x, float) for x in numbers)
+    check_moments(description.source, mass, placed, com, inertia, np.float64)
     for frame in description.frames:
-        _check_placement(frame.rotation, frame.position, f"{description.source}: frame {frame.name!r}")
-    _check_inertias(description, policy)
+        check_placement(frame.rotation, frame.position, f"{description.source}: frame {frame.name!r}", rounding)
+    check_inertias(description, policy, rounding)
     units = {joint.name: _with_unit_axes(joint) for joint in description.joints}
     check_mass_matrix(description, [units[joint.name] for joint in outward], leaders)
     return dataclasses.replace(description, joints=tuple(units.values()))
@@ -58,6 +84,15 @@ def _check_names(description: RobotDescription) -> None:
     source = description.source
     if not description.links:
         raise ModelError(f"{source}: the robot has no links; at least one is needed.")
+    if len(description.links) > MAX_LINKS + 1:  # and a base
+        raise ModelError(f"{source}: the robot has {len(description.links)} links; the limit is {MAX_LINKS}.")
+    if any(not is_plain(character) for character in description.name) or len(description.name) > MAX_NAME:
+        raise ModelError(f"{source}: {_bad_name(description.name, 'the robot')}")
+    for what in ("link", "joint", "frame"):
+        for thing in getattr(description, f"{what}s"):
+            name = thing.name
+            if not isinstance(name, str) or len(name) > MAX_NAME or not all(map(is_plain, name)):
+                raise ModelError(f"{source}: {_bad_name(name, what)}")
     link_names = [link.name for link in description.links]
     _refuse_duplicates(link_names, "link", source)
     _refuse_duplicates([joint.name for joint in description.joints], "joint", source)
@@ -72,6 +107,14 @@ def _check_names(description: RobotDescription) -> None:
         if frame.link not in known:
             message = f"{source}: frame {frame.name!r} is fixed to link {frame.link!r}, which does not exist"
             raise ModelError(f"{message}.{_did_you_mean(frame.link, known)}")
+
+
+def _bad_name(name: object, what: str) -> str:
+    if not isinstance(name, str):
+        return f"the name of a {what} is {name!r}, not a string."
+    if len(name) > MAX_NAME:
+        return f"the name of {what} {name[:80]!r}... has {len(name)} characters; the limit is {MAX_NAME}."
+    return f"the name of {what} {name!r} holds control characters, which do things to terminals."
 
 
 def _refuse_duplicates(names: Iterable[str], what: str, source: str) -> None:
@@ -171,10 +214,10 @@ def _mimic_leaders(description: RobotDescription) -> dict[str, str]:
 # Numbers of one joint or link -----------------------------------------------------------------------------------
 
 
-def _check_joint(joint: JointDescription, where: str) -> None:
+def _check_joint(joint: JointDescription, where: str, rounding: float) -> None:
     if joint.kind not in JOINT_KINDS:
         raise ModelError(f"{where} is of unknown kind {joint.kind!r}; those supported are {', '.join(JOINT_KINDS)}.")
-    _check_placement(joint.rotation, joint.position, where)
+    check_placement(joint.rotation, joint.position, where, rounding)
     if JOINT_KINDS[joint.kind].reads_axis:
         axis = _array(joint.axis, (3,), f"{where}: the axis")
         if np.linalg.norm(axis) < 1e-12:
@@ -187,7 +230,7 @@ def _check_joint(joint: JointDescription, where: str) -> None:
 
     for what in ("armature", "damping", "friction", "stiffness"):
         value = _per_degree(joint, what, where)
-        if not (np.isfinite(value).all() and (value >= 0).all()):
+        if not ((value <= largest(float)).all() and (value >= 0).all()):
             raise ModelError(f"{where}: the {what} {_shown(value)} must be finite and not negative.")
     for what in ("effort", "velocity"):
         value = _per_degree(joint, what, where)
@@ -209,21 +252,22 @@ def _per_degree(joint: JointDescription, what: str, where: str) -> np.ndarray:
     return np.broadcast_to(value, (max(degrees, 1),))
 
 
-def _check_link(link: LinkDescription, where: str) -> None:
+def _check_link(link: LinkDescription, where: str, rounding: float) -> None:
     mass = _array(link.mass, (), f"{where}: the mass")
     if mass < 0:
         raise ModelError(f"{where}: the mass {float(mass)} is negative.")
     _array(link.com, (3,), f"{where}: the centre of mass")
     inertia = _array(link.inertia, (3, 3), f"{where}: the inertia")
-    if np.abs(inertia - inertia.T).max() > _INERTIA_TOLERANCE * np.abs(inertia).max():
+    if np.abs(inertia - inertia.T).max() > max(_INERTIA_TOLERANCE, rounding) * np.abs(inertia).max():
         raise ModelError(f"{where}: the inertia {_shown(inertia)} is not symmetric.")
 
 
-def _check_placement(rotation: np.ndarray, position: np.ndarray, where: str) -> None:
+def check_placement(rotation: np.ndarray, position: np.ndarray, where: str, rounding: float = 0.0) -> None:
+    """A `ModelError` unless it is a rotation matrix and a finite position."""
     _array(position, (3,), f"{where}: the position")
     rotation = _array(rotation, (3, 3), f"{where}: the rotation")
-    error = np.abs(rotation @ rotation.T - np.eye(3)).max()
-    if error > _ROTATION_TOLERANCE or np.linalg.det(rotation) < 0:
+    error = np.abs(rotation @ rotation.T - np.eye(3)).max() if np.abs(rotation).max() < 2 else np.inf
+    if error > max(_ROTATION_TOLERANCE, rounding) or np.linalg.det(rotation) < 0:
         raise ModelError(f"{where}: the rotation {_shown(rotation)} is not a rotation matrix.")
 
 
@@ -231,7 +275,7 @@ def _floats(value: object, what: str) -> np.ndarray:
     try:
         return np.asarray(value, dtype=float)
     except (TypeError, ValueError) as error:
-        raise ModelError(f"{what} is {value!r}, which is not a number or an array of numbers.") from error
+        raise ModelError(f"{what} is {repr(value)[:200]}, which is not a number or an array of numbers.") from error
 
 
 def _array(value: object, shape: tuple[int, ...], what: str) -> np.ndarray:
@@ -240,11 +284,13 @@ def _array(value: object, shape: tuple[int, ...], what: str) -> np.ndarray:
         raise ModelError(f"{what} has shape {array.shape}; {shape} is needed.")
     if not np.isfinite(array).all():
         raise ModelError(f"{what} {_shown(array)} is not finite.")
+    if (np.abs(array) > largest(float)).any():
+        raise ModelError(f"{what} {_shown(array)} is too large; at most {largest(float):.3g}.")
     return array
 
 
 def _shown(array: np.ndarray) -> str:
-    return str(array.tolist())
+    return str(array.tolist())[:400]
 
 
 def _with_unit_axes(joint: JointDescription) -> JointDescription:
@@ -261,17 +307,18 @@ def _unit(vector: np.ndarray) -> np.ndarray:
 # Inertias -------------------------------------------------------------------------------------------------------
 
 
-def _check_inertias(description: RobotDescription, policy: str) -> None:
+def check_inertias(description: RobotDescription, policy: str, rounding: float = 0.0) -> None:
+    """What is a matter of policy."""
     if policy == "off":
         return
     moments = principal_moments(description.links)
     size = np.abs(moments).max(axis=1)
-    rounding = 1e-12 * size.max()  # exporters write 1e-20 where they mean zero
-    tolerance = np.maximum(_INERTIA_TOLERANCE * size, rounding)
+    nothing = 1e-12 * size.max()  # exporters write 1e-20 where they mean zero
+    tolerance = np.maximum(max(_INERTIA_TOLERANCE, rounding) * size, nothing)
     massless = np.array([link.mass for link in description.links]) == 0
     indefinite = moments[:, 0] < -tolerance
     skewed = ~indefinite & (moments[:, 0] + moments[:, 1] < moments[:, 2] - tolerance)
-    weightless = massless & (size > rounding)
+    weightless = massless & (size > nothing)
     for faulty, fault in (
         (indefinite, "inertia that is not positive semidefinite (link: eigenvalues)"),
         (skewed, "inertia that violates the triangle inequality (link: principal moments)"),

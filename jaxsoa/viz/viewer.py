@@ -12,6 +12,7 @@ import numpy as np
 
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.viz._optional import require
+from jaxsoa.viz.guard import Guard, free_port
 from jaxsoa.viz.scene import (
     Shapes,
     as_forces,
@@ -44,7 +45,9 @@ def view(
     q (nq,) is one pose (default: neutral), which sliders in the page then move joint by joint; q (times, nq), states a
     time `dt` apart, is a motion to play. `shapes`: primitive (default), a URDF path for its visuals, or your own.
     `forces` (n_links, 6) or (times, n_links, 6), as `f_ext`, become arrows; `frames` shows the links' axes at first.
-    The next free port from `port` on is taken. In a notebook the returned `Viewer` displays the page.
+    The next free port from `port` on is taken. The address holds a secret, without which nothing is shown: pages of
+    other sites that the browser shows cannot look at the robot, nor move it. In a notebook the returned `Viewer`
+    displays the page.
     """
     viewer = Viewer(robot, q, dt=dt, shapes=shapes, forces=forces, frames=frames, host=host, port=port)
     if verbose:
@@ -70,8 +73,13 @@ class Viewer:
         self._poses = poses(robot, self.q)
         self._largest = np.zeros(2) if self._forces is None else largest_forces(self._forces)
         self._size = robot_size(robot)
-        with _quiet():
+        port = free_port(host, port)  # viser never ends its search where there is none
+        self._guard = Guard(host)
+        with _quiet(), self._guard.standing_before_viser():
             self.server = self._viser.ViserServer(host=host, port=port, label=robot.name or "jaxsoa", verbose=False)
+        if not self._guard.stands:
+            self.server.stop()
+            raise RuntimeError(f"viser {self._viser.__version__} cannot be kept from pages of other sites.")
         self._playing, self._closed = threading.Event(), threading.Event()
         self._lock = threading.RLock()
         self._number = 0
@@ -85,8 +93,9 @@ class Viewer:
 
     @property
     def url(self) -> str:
-        """Where the page is served."""
-        return f"http://{self.server.get_host()}:{self.server.get_port()}"
+        """Where the page is served; who has this address can see and steer it."""
+        host = self.server.get_host()
+        return f"http://{f'[{host}]' if ':' in host else host}:{self.server.get_port()}/{self._guard.secret}/"
 
     @property
     def number(self) -> int:

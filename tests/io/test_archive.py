@@ -7,6 +7,8 @@ import json
 import os
 import pickle
 import tempfile
+import tracemalloc
+import warnings
 import zipfile
 from pathlib import Path
 
@@ -163,6 +165,29 @@ REFUSED = [
     ("few-frames", with_topology(frame_links=[]), "every frame needs a link"),
     ("mimic", with_topology(mimics=[["finger_joint", "nobody", 1.0, 0.0]]), "mimics must be"),
     ("mimic-of-a-ball", with_topology(mimics=[["finger_joint", "link 1_joint", 1.0, 0.0]]), "mimics must be"),
+    ("no-inertia", ARRAYS | {key: np.zeros_like(ARRAYS[key]) for key in ("mass", "inertia", "armature")}, "singular"),
+    ("zero-axis", entry("axis", 0.0, 6), "joint 'link 6_joint': the axis .* is zero"),
+    ("parallel-axes", ARRAYS | {"axis2": ARRAYS["axis"]}, "zero or parallel"),
+    ("friction-velocity", entry("friction_velocity", 0.0), "friction_velocity is 0, but must be positive"),
+    ("no-rotation", entry("joint_rotation", 2.0, (3, 0, 0)), "joint 'link 3_joint': the rotation .* not a rotation"),
+    ("mirror", entry("base_rotation", -1.0, (2, 2)), "the base: the rotation .* not a rotation"),
+    ("frame-rotation", entry("frame_rotation", 0.5, (-1, 0, 0)), "frame 'tip': the rotation .* not a rotation"),
+    ("crossed-limits", entry("limits.lower", 9.0, -1), r"lower limit 9 is above the upper limit 2"),
+    ("limit-above-all", entry("limits.lower", np.inf, -1), "lower limit inf"),
+    ("skew-inertia", entry("inertia", 0.5, (2, 0, 1)), "link 'link 2': the inertia .* not symmetric"),
+    ("huge", entry("mass", 1e300, 3), r"too large: 1e\+300 \(link 'link 3'\)"),
+    ("huge-together", ARRAYS | {"mass": ARRAYS["mass"] + 1e100, "com": ARRAYS["com"] + 1e100}, "moments of inertia"),
+    ("escape", with_topology(link_names=["\x1b[31m", *TOPOLOGY["link_names"][1:]]), "control characters"),
+    ("escape-frame", with_topology(frame_names=["\x9b31m", *TOPOLOGY["frame_names"][1:]]), "control characters"),
+    ("long-name", with_topology(name="a" * 2000), "more than 1000 characters"),
+    ("mimic-huge", with_topology(mimics=[["finger_joint", "link 6_joint", 10**400, 0.0]]), "mimics must be"),
+    (
+        "mimic-infinite",
+        with_header(json.dumps(HEADER).replace("0.5", "1e400").encode()),
+        "mimics must be",
+    ),
+    ("mimic-twice", with_topology(mimics=[["finger_joint", "link 6_joint", 1, 0]] * 2), "one each"),
+    ("many-links", with_topology(parents=[-1] * 10_001), "10001 links are more than the limit"),
     ("mimic-shape", with_topology(mimics=["finger_joint"]), "mimics must be"),
 ]
 
@@ -251,9 +276,20 @@ def test_row_34_members_that_are_no_arrays_or_lie_about_their_size(tmp_path: Pat
     path = tmp_path / "x.npz"
     lie = io.BytesIO()
     np.lib.format.write_array_header_1_0(lie, {"descr": "<f8", "fortran_order": False, "shape": (10**15,)})
-    for name, content, message in (("header", b"hello", "no array"), ("mass.npy", lie.getvalue(), "damaged")):
+    soa.save(ROBOT, tmp_path / "good")
+    with zipfile.ZipFile(tmp_path / "good") as file:
+        members = {name: file.read(name) for name in file.namelist()}
+    for name, content, message in (
+        ("header.npy", b"hello", "no array"),
+        ("mass.npy", b"hello", "no array"),
+        ("mass.npy", lie.getvalue(), r"mass has shape \(1000000000000000,\)"),
+        ("mass.npy", members["mass.npy"][:-8], "not the 80 bytes"),
+        ("mass.npy", members["mass.npy"] + b"more", "not the 80 bytes"),
+        ("mass.npy", members["mass.npy"].replace(b"(10,)", b"(10, 99999999999999999999)"), "mass has shape"),
+    ):
         with zipfile.ZipFile(path, "w") as file:
-            file.writestr(name, content)
+            for key, value in (members | {name: content}).items():
+                file.writestr(key, value)
         with pytest.raises(soa.ModelError, match=message):
             soa.load(path)
 
@@ -261,6 +297,62 @@ def test_row_34_members_that_are_no_arrays_or_lie_about_their_size(tmp_path: Pat
 @pytest.mark.parametrize("path", ["no/such/file.npz", ".", None, 3, b"bytes"], ids=repr)
 def test_row_34_paths_that_are_none(path):
     with pytest.raises(soa.ModelError, match=r"cannot be read|must be a path"):
+        soa.load(path)
+
+
+def test_row_34_large_archives_are_refused_without_unpacking_them(tmp_path: Path):
+    """A megabyte that unpacks to a gigabyte, in an array that belongs to a model and in one that does not."""
+    path = tmp_path / "x.npz"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+        for key, array in ARRAYS.items():
+            buffer = io.BytesIO()
+            np.save(buffer, array)
+            if key in ("mass", "header"):
+                buffer.write(bytes(2**26))
+            file.writestr(f"{key}.npy", buffer.getvalue())
+    tracemalloc.start()
+    with pytest.raises(soa.ModelError, match="header is damaged"):
+        soa.load(path)
+    assert tracemalloc.get_traced_memory()[1] < 2**22
+    tracemalloc.stop()
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="a Unix device")
+def test_devices_are_no_models():
+    with pytest.raises(soa.ModelError, match="no regular file"):
+        soa.load("/dev/zero")
+
+
+def test_unphysical_inertias_are_a_matter_of_policy_here_too(tmp_path: Path):
+    path = tmp_path / "x.npz"
+    np.savez(path, **entry("inertia", -1.0, (2, 0, 0)))  # pyright: ignore[reportArgumentType]
+    with pytest.warns(soa.ModelWarning, match="positive semidefinite.*'link 2'"):
+        soa.load(path)
+    with pytest.raises(soa.ModelError, match="positive semidefinite"):
+        soa.load(path, validate="strict")
+    assert float(soa.load(path, validate="off").inertia[2, 0, 0]) == -1.0
+
+
+def test_limits_are_those_of_the_type_that_the_model_gets(tmp_path: Path):
+    """What double precision can hold and single cannot: refused with x64 off, never an infinity or a zero instead."""
+    path = tmp_path / "x.npz"
+    for key, value, where, message in (
+        ("mass", 1e30, 9, "too large"),
+        ("joint_position", 1e25, 0, "too large"),
+        ("com", 1e10, 9, "moments of inertia"),
+        ("friction_velocity", 1e-60, (), "must be positive"),
+    ):
+        np.savez(path, **entry(key, value, where))  # pyright: ignore[reportArgumentType]
+        if key != "com":
+            soa.load(path)
+        with jax.enable_x64(False), warnings.catch_warnings(), pytest.raises(soa.ModelError, match=message):
+            warnings.simplefilter("ignore")
+            soa.load(path)
+    light = {key: ARRAYS[key] * 1e-50 for key in ("mass", "inertia", "armature")}
+    np.savez(path, **(ARRAYS | light))  # pyright: ignore[reportArgumentType]
+    soa.load(path)
+    with jax.enable_x64(False), warnings.catch_warnings(), pytest.raises(soa.ModelError, match="singular"):
+        warnings.simplefilter("ignore")
         soa.load(path)
 
 

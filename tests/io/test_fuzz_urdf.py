@@ -1,25 +1,18 @@
-"""Mutated URDF files: a whole model or a `ModelError`, always. `experiments/fuzz_urdf.py` does the same at length."""
+"""Mutated URDF, MJCF and npz files: a whole model or a `ModelError`, always."""
 
 from __future__ import annotations
 
-import importlib.util
 import time
-from pathlib import Path
 
 import pytest
-
-SCRIPT = Path(__file__).parents[2] / "experiments" / "fuzz_urdf.py"
 
 
 @pytest.fixture(scope="module")
 def fuzz_urdf():
     pytest.importorskip("resource", reason="the limits on time and memory need a Unix system")
-    spec = importlib.util.spec_from_file_location("fuzz_urdf", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    import fuzz_urdf
+
+    return fuzz_urdf
 
 
 def run(module, files: int, seed: int, capsys) -> None:
@@ -39,8 +32,27 @@ def test_500_mutated_files(fuzz_urdf, capsys):
 
 
 @pytest.mark.slow
-def test_3000_mutated_files(fuzz_urdf, capsys):
-    run(fuzz_urdf, 3000, seed=2, capsys=capsys)
+def test_10000_mutated_files(fuzz_urdf, tmp_path, capsys):
+    """Of the three formats together."""
+    run(fuzz_urdf, 4000, seed=2, capsys=capsys)
+    import fuzz_others
+
+    assert 150 < fuzz_others.fuzz_archives(4000, 2, tmp_path) < 3700
+    pytest.importorskip("mujoco")
+    assert 100 < fuzz_others.fuzz_mjcf(2000, 2, tmp_path) < 1900
+
+
+def test_300_mutated_archives(fuzz_urdf, tmp_path):
+    import fuzz_others
+
+    assert 20 < fuzz_others.fuzz_archives(300, 1, tmp_path) < 280
+
+
+def test_100_mutated_mjcf_files(fuzz_urdf, tmp_path):
+    pytest.importorskip("mujoco")
+    import fuzz_others
+
+    assert 5 < fuzz_others.fuzz_mjcf(100, 1, tmp_path) < 95
 
 
 def test_the_fuzzer_notices_partial_models_and_other_errors(fuzz_urdf, monkeypatch: pytest.MonkeyPatch):

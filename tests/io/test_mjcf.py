@@ -201,7 +201,7 @@ URDF = '<robot name="r"><link name="a"/></robot>'
         (mjcf(one('<joint name="j" type="spring"/>')), "MuJoCo cannot compile it"),
         (mjcf(one('<joint name="j"/>', "")), "MuJoCo cannot compile it .*mass and inertia"),
         (mjcf(one('<joint name="f" type="free" armature="1"/>')), "free joint 'f' has armature along its translations"),
-        ("<mujoco><include file='nothing.xml'/></mujoco>", r"MuJoCo cannot compile it .*nothing\.xml"),
+        ("<mujoco><include file='nothing.xml'/></mujoco>", r"nothing\.xml' cannot be read"),
     ],
 )
 def test_refused(source, message: str):

@@ -1,6 +1,6 @@
 """Mutate real URDF files and read them: a whole model or a `ModelError`, in bounded time and memory, always.
 
-    python experiments/fuzz_urdf.py --files 10000
+    python tests/io/fuzz_urdf.py --files 10000
 
 prints how many mutated files were loaded and why the others were refused. It ends with an error, and keeps the file,
 if reading one raised anything but `ModelError`, gave a model that lacks a part of the file, or took too long. Needs
