@@ -352,7 +352,7 @@ def fluid(robot: Multibody, model: Any) -> Fluid | None:
     squares = 6 * np.maximum(principal.sum(axis=1, keepdims=True) - 2 * principal, 1e-15)
     sizes = np.sqrt(squares / np.asarray(model.body_mass)[numbers, None])
     arrays = (jnp.asarray(np.array(x), robot.dtype) for x in (sizes, option.density, option.viscosity, option.wind))
-    return Fluid(_bodies(robot, model, numbers.tolist()), *arrays)
+    return Fluid(_bodies(robot, model, numbers), *arrays)
 
 
 def gravity_compensation(robot: Multibody, model: Any) -> GravityCompensation | None:
@@ -361,4 +361,4 @@ def gravity_compensation(robot: Multibody, model: Any) -> GravityCompensation | 
     if not len(numbers):
         return None
     masses = (np.asarray(model.body_mass) * np.asarray(model.body_gravcomp))[numbers]
-    return GravityCompensation(_bodies(robot, model, numbers.tolist()), jnp.asarray(masses, robot.dtype))
+    return GravityCompensation(_bodies(robot, model, numbers), jnp.asarray(masses, robot.dtype))

@@ -54,8 +54,8 @@ def check_arrays(source: str, topology: Topology, arrays: Mapping[str, np.ndarra
     slow = arrays["friction_velocity"]
     if not slow >= np.finfo(slow.dtype).tiny:
         raise ModelError(f"{source}: friction_velocity is {float(slow):g}, but must be positive.")
-    moving = (arrays[key] for key in ("mass", "joint_position", "com", "inertia"))
-    check_moments(source, *moving, arrays["mass"].dtype)
+    mass, position, com, inertia = (arrays[key] for key in ("mass", "joint_position", "com", "inertia"))
+    check_moments(source, mass, position, com, inertia, mass.dtype)
 
 
 NOT_NEGATIVE = ("mass", "base_mass", "armature", "damping", "friction", "stiffness", "limits.effort", "limits.velocity")
@@ -115,11 +115,16 @@ def description_of(source: str, topology: Topology, arrays: Mapping[str, np.ndar
                 kind,
                 base if parent < 0 else names[parent],
                 names[k],
-                *(plain[key][k] for key in ("joint_rotation", "joint_position", "axis", "axis2")),
-                float(pitch[k]),
-                *(values[key][dofs] for key in ("armature", "damping", "friction")),  # pyright: ignore[reportArgumentType]
-                *(limits[key][dofs] for key in ("lower", "upper", "effort", "velocity")),
+                rotation=plain["joint_rotation"][k],
+                position=plain["joint_position"][k],
+                axis=plain["axis"][k],
+                axis2=plain["axis2"][k],
+                pitch=float(pitch[k]),
+                armature=values["armature"][dofs].tolist(),
+                damping=values["damping"][dofs].tolist(),
+                friction=values["friction"][dofs].tolist(),
                 mimic=mimics.get(name),
+                **{key: x[dofs].tolist() for key, x in limits.items()},
             )
         )
     links = [

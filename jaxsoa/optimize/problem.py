@@ -274,7 +274,7 @@ def robot_problem(
     loops = check_loops(robot, loops)
     if contact is not None and (loops or prescribed is not None):
         raise ValueError("contact cannot be combined with loops or prescribed joints yet.")
-    advance = as_step(integrator) if step is None else step
+    advance: Any = as_step(integrator) if step is None else step
     dynamics = RobotDynamics(robot, dt, driven, advance, analytical, contact, loops, prescribed)
     return _problem(dynamics, horizon, dt, running_cost, final_cost, torque_limits, per_step)
 

@@ -58,11 +58,11 @@ class JointLimits(eqx.Module):
         if isinstance(robot.mass, Tracer):
             return
         limited = np.isfinite(as_known(robot.limits.lower)) | np.isfinite(as_known(robot.limits.upper))
-        k, c, dt = (as_known(x if x is not None else 0.0) for x in (self.stiffness, self.damping, dt))
-        if self.stiffness is None or not limited.any() or any(np.isnan(x).any() for x in (k, c, dt)):
+        k, c, h = (as_known(x if x is not None else 0.0) for x in (self.stiffness, self.damping, dt))
+        if self.stiffness is None or not limited.any() or any(np.isnan(x).any() for x in (k, c, h)):
             return
         inertia = as_known(least_inertia(robot))
-        fast = limited & ((dt**2 * k > 4 * inertia) | (dt * c > 2 * inertia))
+        fast = limited & ((h**2 * k > 4 * inertia) | (h * c > 2 * inertia))
         if fast.any():
             dof = int(np.argmax(fast * (dt**2 * k + dt * c) / inertia))
             joint = next(name for name in robot.joint_names if dof in range(*robot.v_index(name).indices(robot.nv)))

@@ -157,10 +157,11 @@ def _read_mesh(path: Path, root: Path, scale: np.ndarray) -> list[tuple[Mesh, Co
         raise _CannotRead(f"{path.name} (an archive)")
     try:
         import trimesh
+        from trimesh.resolvers import Resolver
     except ImportError:
         raise _CannotRead(f"{path.name} (meshes need trimesh: pip install 'jaxsoa[viz]')") from None
 
-    class Beside(trimesh.resolvers.Resolver):
+    class Beside(Resolver):
         """Materials and textures that a mesh file refers to: from the same root only."""
 
         def __init__(self):
