@@ -45,6 +45,7 @@ from jaxsoa.algebra.simplify import (
 from jaxsoa.algebra.terms import (
     SpaceError as SpaceError,
 )
+from jaxsoa.c_sources import ExportedC as ExportedC, export_c as export_c
 from jaxsoa.caches import clear_caches as clear_caches
 from jaxsoa.closed_chain.operational_dynamics import (
     OperationalSpaceDynamics as OperationalSpaceDynamics,

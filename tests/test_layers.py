@@ -26,7 +26,7 @@ identify optimize
 ik
 io convert
 contact
-export viz
+export c_sources formulas viz
 cli
 """.split("\n")
 HEIGHT = {part: height for height, parts in enumerate(STOREYS) for part in parts.split()}

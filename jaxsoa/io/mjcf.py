@@ -145,13 +145,14 @@ class _JointReader:
 
     def _stiffness(self, number: int, kind: str) -> float:
         """A free joint's spring pulls along world axes in MuJoCo, along those of the body here: it is left out."""
-        return float(self.model.jnt_stiffness[number]) if self.sprung and kind != "free" else 0.0
+        free = JOINT_KINDS[kind].position is not None
+        return float(self.model.jnt_stiffness[number]) if self.sprung and not free else 0.0
 
     def _rest(self, number: int, kind: str) -> tuple[float, ...] | None:
-        if kind == "free":
+        joint, start = JOINT_KINDS[kind], int(self.model.jnt_qposadr[number])
+        if joint.position is not None:
             return None
-        start = int(self.model.jnt_qposadr[number])
-        return tuple(float(x) for x in self.model.qpos_spring[start : start + (4 if kind == "spherical" else 1)])
+        return tuple(float(x) for x in self.model.qpos_spring[start : start + joint.nq])
 
     def _has_range(self, number: int, kind: str) -> bool:
         """A ball's range bounds its angle of rotation, for which `Limits` has no place."""

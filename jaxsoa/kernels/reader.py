@@ -32,16 +32,19 @@ LARGEST_UNROLLED_PRODUCT = 900
 """Multiplications up to which a product of matrices is written out; larger ones are loops inside the kernel."""
 
 
-def read(program: Any, constants: Sequence[np.ndarray | None], dtype: Any, limit: int) -> Straight:
+def read(
+    program: Any, constants: Sequence[np.ndarray | None], dtype: Any, limit: int, *, batches: bool = False
+) -> Straight:
     """The straight-line program of a jaxpr; arguments with a constant are baked, the others are inputs.
 
-    Raises `Unreadable` where it is none: traced indices, unbounded loops, unknown operations, too many of them.
+    With `batches`, batches of kernels inside it are written out, one state after the other. Raises `Unreadable` where
+    it is none: traced indices, unbounded loops, unknown operations, too many of them.
     """
     inner = jax_interface.opened(program)
     # Four to six times what is left after folding: what is surely too long is not read at all.
     if estimated(inner) > 1.25 * limit:
         raise Unreadable("a program much longer than the limit")
-    reader = _Reader(Program(dtype, limit))
+    reader = _Reader(Program(dtype, limit), batches)
     arguments = []
     for k, (v, known) in enumerate(zip(inner.jaxpr.invars, constants, strict=True)):
         arguments.append(reader.argument(k, v.aval) if known is None else np.asarray(known))
@@ -69,8 +72,8 @@ def estimated(inner: jax_interface.Opened) -> int:
 
 
 class _Reader:
-    def __init__(self, program: Program):
-        self.program = program
+    def __init__(self, program: Program, batches: bool):
+        self.program, self.batches = program, batches
         p = program
         self.unary = {name: np.frompyfunc(lambda x, n=name: p.unary(n, x), 1, 1) for name in UNARY}
         self.binary = {name: np.frompyfunc(lambda a, b, n=name: p.binary(n, a, b), 2, 1) for name in BINARY}
@@ -414,10 +417,17 @@ class _Reader:
         inner, arguments = jax_interface.linear_solve(params, x)
         return self.run(inner, arguments)
 
-    def _jaxsoa_kernel(self, _, params, x):
+    def _jaxsoa_kernel(self, equation, params, x):
         kernel, size = params["kernel"], params["size"]
-        if size is not None:
-            raise Unreadable("a batch of kernels inside a kernel")
         inner = jax_interface.opened(kernel.program())
-        outs = self.run(inner, kernel.with_constants(x))
-        return [out for out, used in zip(outs, params["used"], strict=True) if used]
+        if size is None:
+            outs = self.run(inner, kernel.with_constants(x))
+            return [out for out, used in zip(outs, params["used"], strict=True) if used]
+        if not self.batches:
+            raise Unreadable("a batch of kernels inside a kernel")
+        one, batched = {**params, "size": None}, params["batched"]
+        each = []
+        for i in range(size):
+            state = [row(y, i) if b else y for y, b in zip(x, batched, strict=True)]
+            each.append(self._jaxsoa_kernel(equation, one, state))
+        return [np.stack(list(map(as_objects, same))) for same in zip(*each, strict=True)]

@@ -66,7 +66,7 @@ _REASONS = {
         soa.OperationalSpaceDynamics soa.InverseKinematics soa.HybridDerivatives soa.LinearizedHybridDynamics
         closed_chain.LinearizedLoopDynamics simulate.GraspMotion optimize.ConstrainedSolution optimize.Multipliers
         optimize.OptimalTrajectory models.Rod contact.Solution contact.Step soa.Symbolic simulate.Sensitivity
-        closed_chain.LinearizedGraspDynamics closed_chain.LinearizedEmbeddedDynamics""",
+        soa.ExportedC         closed_chain.LinearizedGraspDynamics closed_chain.LinearizedEmbeddedDynamics""",
     "not in the table yet: only what tests of their own try is known": """
         optimize.track soa.tracking_regressor simulate.trajectory_sensitivity simulate.linearize_actuated_step
         closed_chain.grasp_compliance closed_chain.linearize_grasp_forward_dynamics
@@ -108,8 +108,8 @@ _REASONS = {
         simulate.sharded_value_and_grad simulate.to_host""",
     "files, settings and the terminal": """
         soa.clear_caches soa.load_mjcf_actuators soa.load_mjcf_keyframes soa.load_mjcf_sensors soa.load_mjcf_springs
-        soa.fast_cpu soa.low_latency_cpu soa.export_function soa.load_function soa.load soa.save soa.load_mjcf
-        soa.load_mjcf_constraints soa.load_mjcf_passive soa.load_urdf soa.save_urdf simulate.ProgressBar
+        soa.fast_cpu soa.low_latency_cpu soa.export_function soa.export_c soa.load_function soa.load soa.save
+        soa.load_mjcf soa.load_mjcf_constraints soa.load_mjcf_passive soa.load_urdf soa.save_urdf simulate.ProgressBar
         simulate.run_study simulate.save_archive viz.Mesh viz.film viz.picture viz.Shape viz.primitive_shapes viz.Viewer
         viz.view viz.urdf_shapes""",
     "algebra of symbols": "soa.derive soa.simplify soa.solve_for soa.symbolic",
