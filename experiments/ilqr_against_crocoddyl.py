@@ -32,8 +32,8 @@ from trajectory_optimization import panda_reaching, panda_urdf
 
 import jaxsoa as soa
 from jaxsoa.dynamics.motion import _sweeps  # the sweeps under the derivative rule
-from jaxsoa.linearized.step import semi_implicit_euler
 from jaxsoa.optimize import tasks
+from jaxsoa.simulate.linearized_step import semi_implicit_euler
 
 try:
     import crocoddyl

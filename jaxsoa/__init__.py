@@ -163,10 +163,6 @@ from jaxsoa.linearized.regressor import (
     regressor as regressor,
     with_inertial_parameters as with_inertial_parameters,
 )
-from jaxsoa.linearized.step import (
-    LinearizedStep as LinearizedStep,
-    linearize_step as linearize_step,
-)
 from jaxsoa.linearized.tracking_regressor import tracking_regressor as tracking_regressor
 from jaxsoa.model.builder import (
     Builder as Builder,
@@ -190,6 +186,10 @@ from jaxsoa.simulate import (
     rollout as rollout,
     sharded_rollout as sharded_rollout,
     step as step,
+)
+from jaxsoa.simulate.linearized_step import (
+    LinearizedStep as LinearizedStep,
+    linearize_step as linearize_step,
 )
 
 __version__ = "0.2.0"

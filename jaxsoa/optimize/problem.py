@@ -21,11 +21,11 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from jaxsoa.closed_chain.loops import check_loops
-from jaxsoa.linearized.step import Step, constrained_step, linearize_step
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.optimize.costs import Cost, terms
 from jaxsoa.protocols import check_takes
 from jaxsoa.simulate.integrators import Integrator, State, as_step
+from jaxsoa.simulate.linearized_step import Step, constrained_step, linearize_step
 
 
 class Dynamics(eqx.Module):

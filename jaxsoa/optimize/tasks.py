@@ -18,7 +18,6 @@ from jaxsoa import closed_chain as cc
 from jaxsoa.dynamics.forward import forward_dynamics
 from jaxsoa.dynamics.inverse import bias_force
 from jaxsoa.dynamics.kinematics import frame_pose
-from jaxsoa.linearized.step import Step, semi_implicit_euler
 from jaxsoa.mesh_axes import scan
 from jaxsoa.model.builder import Builder
 from jaxsoa.model.multibody import Multibody
@@ -26,6 +25,7 @@ from jaxsoa.models import cart_pole, pendulum
 from jaxsoa.optimize.costs import LeastSquares
 from jaxsoa.optimize.problem import Problem, robot_problem
 from jaxsoa.simulate.integrators import State
+from jaxsoa.simulate.linearized_step import Step, semi_implicit_euler
 from jaxsoa.simulate.momentum import conserving_momentum, with_momentum
 
 

@@ -16,8 +16,8 @@ from jax import lax
 from jaxtyping import Array, Float, Shaped
 
 from jaxsoa.dynamics.inverse import inverse_dynamics
-from jaxsoa.linearized.step import linearize_step, semi_implicit_euler
 from jaxsoa.model.multibody import Multibody
+from jaxsoa.simulate.linearized_step import linearize_step, semi_implicit_euler
 
 
 class Tracking(eqx.Module):

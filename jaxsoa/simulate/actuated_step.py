@@ -10,10 +10,10 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Shaped
 
-from jaxsoa.linearized.step import LinearizedStep
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.simulate.control import Actuator, call_actuators, command_size, initial_memory
 from jaxsoa.simulate.integrators import as_tuple, step
+from jaxsoa.simulate.linearized_step import LinearizedStep
 
 
 def linearize_actuated_step(

@@ -11,13 +11,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Shaped
 
 from jaxsoa.closed_chain.constraints import Constraint
-from jaxsoa.linearized.step import Step, runge_kutta_4, semi_implicit_euler
 from jaxsoa.mesh_axes import scan
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.protocols import check_takes
 from jaxsoa.simulate.brackets import tangent_rate
 from jaxsoa.simulate.equations import ExternalForce, accelerations_of, as_prescribed, onto_loops
 from jaxsoa.simulate.joint_limits import prepared
+from jaxsoa.simulate.linearized_step import Step, runge_kutta_4, semi_implicit_euler
 from jaxsoa.simulate.variational import variational_step
 
 

@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose
 
 import jaxsoa as soa
 from jaxsoa import closed_chain as cc
-from jaxsoa.linearized.step import runge_kutta_4
+from jaxsoa.simulate.linearized_step import runge_kutta_4
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import pytest
 from helpers.compare import assert_close, random_states
 
 import jaxsoa as soa
-from jaxsoa.linearized.step import runge_kutta_4, semi_implicit_euler
+from jaxsoa.simulate.linearized_step import runge_kutta_4, semi_implicit_euler
 
 DT = 0.01
 

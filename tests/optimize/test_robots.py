@@ -12,8 +12,8 @@ from helpers.compare import assert_close
 
 import jaxsoa as soa
 from jaxsoa import closed_chain as cc
-from jaxsoa.linearized.step import semi_implicit_euler
 from jaxsoa.optimize import tasks
+from jaxsoa.simulate.linearized_step import semi_implicit_euler
 
 
 def last(states):
