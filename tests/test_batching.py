@@ -50,7 +50,7 @@ def assert_close(x, y):
 
 @pytest.mark.parametrize(
     "robot",
-    [pytest.param(soa.models.chain(3), id="chain"), pytest.param(soa.models.dual_arm(), id="tree", marks=SLOW)],
+    [pytest.param(soa.models.chain(3), id="chain", marks=SLOW), pytest.param(soa.models.dual_arm(), id="tree", marks=SLOW)],
 )
 def test_chunks_with_a_remainder_equal_one_state_at_a_time(robot, monkeypatch):
     monkeypatch.setattr(batching, "chunk_of", lambda *_, **__: 4)

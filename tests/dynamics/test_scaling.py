@@ -74,8 +74,8 @@ def test_long_chains_round_trip(n):
     assert error < 1e-8 * scale, (error, scale)
 
 
-@pytest.mark.parametrize("way", ["alone", "batch", "parallel", "fd4"])
-@pytest.mark.parametrize("n", [64, 512])
+@pytest.mark.parametrize("way", ["alone", "batch", *(pytest.param(w, marks=pytest.mark.slow) for w in ("parallel", "fd4"))])
+@pytest.mark.parametrize("n", [64, pytest.param(512, marks=pytest.mark.slow)])
 def test_float32_keeps_five_digits_on_long_chains(n, way):
     """Random bends, rates and torques, as in the benchmarks; the reference is float64 with the same rounded numbers."""
     robot = soa.models.chain(n).astype(jnp.float32)
