@@ -48,10 +48,8 @@ def assert_close(x, y):
     jax.tree.map(close, x, y)
 
 
-@pytest.mark.parametrize(
-    "robot",
-    [pytest.param(soa.models.chain(3), id="chain"), pytest.param(soa.models.dual_arm(), id="tree", marks=SLOW)],
-)
+@SLOW
+@pytest.mark.parametrize("robot", [soa.models.chain(3), soa.models.dual_arm()], ids=["chain", "tree"])
 def test_chunks_with_a_remainder_equal_one_state_at_a_time(robot, monkeypatch):
     monkeypatch.setattr(batching, "chunk_of", lambda *_, **__: 4)
     monkeypatch.setenv("XLA_FLAGS", FLAG)  # read at trace time here; XLA itself read its flags long ago

@@ -144,6 +144,7 @@ def test_all_compositions_agree_through_a_rollout(checkpoint, integrator):
     np.testing.assert_allclose(found[0], differences, atol=1e-7 * np.abs(differences).max())
 
 
+@pytest.mark.slow
 def test_the_hessian_of_a_rollout():
     """Forward over reverse, against differences of the gradient."""
     robot = soa.models.pendulum(2)

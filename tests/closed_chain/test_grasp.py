@@ -113,6 +113,7 @@ def test_inconsistent_velocities_are_reported():
     assert np.abs(s.velocity_error).max() > 1e-3
 
 
+@pytest.mark.slow
 def test_positions_are_checked_and_can_be_closed():
     case, _ = three_arms()
     assert_allclose(cc.check_grasp(case.system, case.q, case.pose), 0, atol=1e-12)

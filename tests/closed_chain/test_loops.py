@@ -46,6 +46,7 @@ def degrees(kind: str, side: str) -> slice:
     return pairs().v_index(f"{kind}_{side}_joint")
 
 
+@pytest.mark.slow
 def test_every_kind_of_loop():
     """Newton's law with the reported forces, no power of those forces, and relative rates that stay zero."""
     robot, loops = pairs(), tuple(LOOPS.values())

@@ -66,6 +66,7 @@ def _by_pinocchio(twin, q, v, tau, gaps, friction, law):
 
 
 @pytest.mark.parametrize("law", ["coulomb", pytest.param("convex", marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_impulses_equal_pinocchios(twin, law):
     robot = twin.robot
     scene = contact.Scene(contact.Points(FEET), contact.Plane(), 0.6, law=law)

@@ -126,6 +126,7 @@ def balls():
     return {name: (q[i], v[i], dq[i], residual[i]) for i, name in enumerate(cases)}
 
 
+@pytest.mark.slow
 def test_a_sliding_ball_comes_to_roll(balls):
     q, v, _, residual = balls["rolls"]
     speed, spin = np.diff(q[:, 4]) / 1e-4, v[1:, 1]  # v is in the ball's own, turning axes

@@ -57,6 +57,7 @@ def test_passivity_bilinearity_and_the_right_force(name):
     assert np.abs(linear).max() < 1e-12 and np.abs(bilinear).max() < 1e-12
 
 
+@pytest.mark.slow
 def test_operational_space_dynamics_decouples_the_frames():
     """Commanded accelerations of a frame are met whatever torque is added in the null space."""
     robot, q, v, w = moving_tree("limbs")

@@ -90,6 +90,7 @@ def link_matrix(k: int, R) -> np.ndarray:
     return np.block([[J, m * skew(c)], [-m * skew(c), m * np.eye(3)]])
 
 
+@pytest.mark.slow
 def test_three_way_split_of_the_acceleration(state):
     """JPL 86-48 (10.1): torques, bias forces and bias accelerations, each from dense algebra; together FD."""
     q, v, _, f_ext, tau = state
@@ -127,6 +128,7 @@ def operational_family(q, force):
     }
 
 
+@pytest.mark.slow
 def test_operational_space_and_tip_forces(state):
     q, _, _, f_ext, _ = state
     found = operational_family(q, f_ext[0])
@@ -174,6 +176,7 @@ def innovations_family(q, v, a, tau):
     }
 
 
+@pytest.mark.slow
 def test_diagonalized_coordinates(state):
     """Overview, section 6: the kinetic energy is nu.nu/2 and nu' + coriolis = epsilon."""
     q, v, a, _, tau = state

@@ -76,7 +76,7 @@ def agreement(robot, seed=0):
     "make",
     [
         lambda: soa.models.chain(12),
-        lambda: soa.models.random_tree(5, 30, kinds=["revolute", "prismatic"]),
+        pytest.param(lambda: soa.models.random_tree(5, 30, kinds=["revolute", "prismatic"]), marks=pytest.mark.slow),
         pytest.param(lambda: soa.models.random_tree(0, 9), marks=pytest.mark.slow),
         pytest.param(lambda: soa.models.random_tree(1, 200, kinds=["revolute"]), marks=pytest.mark.slow),
         pytest.param(lambda: soa.models.chain(2048), marks=pytest.mark.slow),

@@ -21,6 +21,9 @@ def program(robot, batch: bool):
     return run, arguments
 
 
+SLOW = pytest.mark.slow
+
+
 @pytest.mark.parametrize("batch", [False, True], ids=["one state", "batch"])
 def test_the_program_is_as_long_for_1024_links_as_for_256(batch):
     """Shorter chains are one call of a kernel."""
@@ -74,8 +77,8 @@ def test_long_chains_round_trip(n):
     assert error < 1e-8 * scale, (error, scale)
 
 
-@pytest.mark.parametrize("way", ["alone", "batch", "parallel", "fd4"])
-@pytest.mark.parametrize("n", [64, 512])
+@pytest.mark.parametrize("way", ["alone", "batch", pytest.param("parallel", marks=SLOW), pytest.param("fd4", marks=SLOW)])
+@pytest.mark.parametrize("n", [64, pytest.param(512, marks=SLOW)])
 def test_float32_keeps_five_digits_on_long_chains(n, way):
     """Random bends, rates and torques, as in the benchmarks; the reference is float64 with the same rounded numbers."""
     robot = soa.models.chain(n).astype(jnp.float32)

@@ -100,6 +100,7 @@ def test_first_derivatives_of_forward_dynamics_are_finite_and_right(name):
 @pytest.mark.parametrize(
     "name", [n if n == "chain in motion" else pytest.param(n, marks=pytest.mark.slow) for n in POINTS]
 )
+@pytest.mark.slow
 def test_second_derivatives_of_forward_dynamics_are_finite_and_right(name):
     robot, q, v, tau = POINTS[name]
     hessian = second(robot, q, v, tau)

@@ -115,6 +115,7 @@ def test_dry_friction_given_with_the_data(arm):
     assert_close(inside, 0.5 * np.asarray(truth.robot.friction), 1e-10)
 
 
+@pytest.mark.slow
 def test_gravity_and_optax():
     """The direction of gravity too, by Gauss-Newton and by L-BFGS of optax: the same optimum."""
     robot = _arm(2)
@@ -130,6 +131,7 @@ def test_gravity_and_optax():
     assert_close(quasi.history[-1], newton.history[-1], 1e-4)
 
 
+@pytest.mark.slow
 def test_lengths_and_axes_from_torques():
     """Where the second joint sits and how its axis points, by derivatives with respect to both."""
     robot = _arm(2)

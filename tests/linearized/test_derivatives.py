@@ -157,6 +157,7 @@ MATRICES = {
 
 
 @pytest.mark.parametrize("name", [*FUNCTIONS, *(pytest.param(name, marks=pytest.mark.slow) for name in MATRICES)])
+@pytest.mark.slow
 def test_no_derivative_enters_the_riccati_sweep(name, riccati_without_derivative):
     """Traced only: forward, reverse and forward over reverse, by state and model."""
     function = {**FUNCTIONS, **MATRICES}[name]

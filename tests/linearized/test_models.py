@@ -132,6 +132,7 @@ def test_inverse_model_by_reverse_mode(make):
 
 
 @on_robots("mixed")
+@pytest.mark.slow
 def test_perturbations_are_directional_derivatives(make):
     """Algorithms 1, 3 and 5 along one random direction."""
     robot = make()

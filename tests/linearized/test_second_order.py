@@ -69,6 +69,7 @@ def test_one_mode_over_the_other(function):
 
 
 @pytest.mark.parametrize("function", [soa.forward_dynamics, soa.inverse_dynamics])
+@pytest.mark.slow
 def test_reverse_over_reverse_by_velocities_alone(function):
     """The mass matrix does not vary with the velocities, so a part of what is transposed the second time is zero."""
     robot = soa.models.chain(2)

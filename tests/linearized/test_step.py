@@ -43,6 +43,7 @@ def test_matrices(step):
 
 
 @pytest.mark.parametrize("seed", range(2))
+@pytest.mark.slow
 def test_matrices_of_euler_steps_equal_automatic_ones(seed):
     """Every kind of joint in one tree: those whose coordinates add, and those whose do not."""
     robot = soa.models.random_tree(seed, 9, damping=True)

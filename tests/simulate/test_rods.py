@@ -34,6 +34,7 @@ def test_a_cantilever_bends_twists_and_rings_as_beam_theory_says():
     assert_allclose(frequencies, wanted, rtol=1e-2)
 
 
+@pytest.mark.slow
 def test_a_rod_keeps_its_energy_and_is_differentiated_by_its_modulus():
     def run(E):
         robot = soa.models.rod(LENGTH, 4, soa.models.circle(RADIUS), E=E, G=G, density=DENSITY)
