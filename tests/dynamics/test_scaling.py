@@ -77,7 +77,7 @@ def test_long_chains_round_trip(n):
     assert error < 1e-8 * scale, (error, scale)
 
 
-@pytest.mark.parametrize("way", ["alone", "batch", pytest.param("parallel", marks=SLOW), pytest.param("fd4", marks=SLOW)])
+@pytest.mark.parametrize("way", ["alone", "batch", *(pytest.param(way, marks=SLOW) for way in ("parallel", "fd4"))])
 @pytest.mark.parametrize("n", [64, pytest.param(512, marks=SLOW)])
 def test_float32_keeps_five_digits_on_long_chains(n, way):
     """Random bends, rates and torques, as in the benchmarks; the reference is float64 with the same rounded numbers."""
