@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import jax
+import jax.export
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -39,6 +40,28 @@ def test_batches_and_named_results(tmp_path):
     expected = jax.jit(jax.vmap(soa.linearize_forward_dynamics, in_axes=(None, 0, 0, 0)))(ROBOT, *arguments)
     for name in ("wrt_q", "wrt_v", "wrt_tau"):
         np.testing.assert_allclose(got[name], getattr(expected, name), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.slow
+def test_one_program_for_several_platforms_and_every_batch_size():
+    """A batch of unknown size, lowered for machines that are not there."""
+    arm = soa.models.planar_arm(2)
+    (size,) = jax.export.symbolic_shape("b")
+    shape = jax.ShapeDtypeStruct((size, 2), jnp.float64)
+    rng = np.random.default_rng(0)
+    state = [jnp.asarray(rng.normal(size=(3, 2))) for _ in range(3)]
+
+    def both(q, v, tau):
+        return soa.forward_dynamics(arm, q, v, tau), *soa.linearize_forward_dynamics(arm, q, v, tau)
+
+    batched = jax.jit(jax.vmap(both))
+    checks = [jax.export.DisabledSafetyCheck.custom_call("LayoutConstraint")]
+    program = jax.export.export(batched, platforms=["cpu", "cuda", "tpu"], disabled_checks=checks)(shape, shape, shape)
+    assert program.platforms == ("cpu", "cuda", "tpu")
+    for n in (3, 1):
+        given = [x[:n] for x in state]
+        for found, expected in zip(program.call(*given), batched(*given), strict=True):
+            np.testing.assert_allclose(found, expected, rtol=1e-11, atol=1e-11)
 
 
 def test_a_controller_needs_jax_only(tmp_path):

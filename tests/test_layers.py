@@ -14,7 +14,7 @@ TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in SOURCES}
 #: Lowest first. What stands on one storey may import one another and everything below.
 STOREYS = """
 spatial indexing sweep_plan mesh_axes xla_flags caches exports protocols
-sweeps parallel_sweeps one_kernel cpu kernels
+sweeps parallel_sweeps one_kernel cpu kernels eager
 batching
 model
 dynamics

@@ -21,6 +21,7 @@ from jaxsoa.dynamics.coriolis import coriolis_times
 from jaxsoa.dynamics.inverse import inverse_dynamics_raw
 from jaxsoa.dynamics.mass import constant_factors
 from jaxsoa.dynamics.motion import differentiable_solve
+from jaxsoa.eager import compiled
 from jaxsoa.model.multibody import Multibody
 
 
@@ -40,6 +41,7 @@ class OperationalSpaceDynamics(NamedTuple):
         return jnp.eye(self.jacobian.shape[1], dtype=self.jacobian.dtype) - self.jacobian.T @ self.inverse.T
 
 
+@compiled
 def operational_space_dynamics(
     robot: Multibody, q: Shaped[Array, " nq"], v: Shaped[Array, " nv"], frames: str | Sequence[str]
 ) -> OperationalSpaceDynamics:

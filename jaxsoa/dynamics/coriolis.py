@@ -19,11 +19,13 @@ from jaxtyping import Array, Float, Shaped
 
 from jaxsoa.dynamics.inverse import newton_euler, project, sum_outboard
 from jaxsoa.dynamics.kinematics import Kinematics, accelerations, joint_rates, kinematics, link_inertias
+from jaxsoa.eager import compiled
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.spatial import ops
 from jaxsoa.spatial.inertia import RigidInertia
 
 
+@compiled
 def coriolis_times(
     robot: Multibody, q: Shaped[Array, " nq"], v: Shaped[Array, " nv"], w: Shaped[Array, " nv"]
 ) -> Float[Array, " nv"]:
@@ -66,6 +68,7 @@ def _turning_force(inertia: RigidInertia, V: Array, W: Array) -> Float[Array, "6
     return jnp.concatenate([moment, -ops.cross(w, ops.cross(first, turn))])
 
 
+@compiled
 def coriolis_matrix(robot: Multibody, q: Shaped[Array, " nq"], v: Shaped[Array, " nv"]) -> Float[Array, "nv nv"]:
     """C(q, v), column by column from `coriolis_times`: O(N^2).
 

@@ -44,11 +44,13 @@ from jaxsoa.dynamics.mass import dense_mass_matrix
 from jaxsoa.dynamics.motion import solve_motion
 from jaxsoa.dynamics.parallel import forward_dynamics_parallel
 from jaxsoa.dynamics.springs import unsprung
+from jaxsoa.eager import compiled
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.spatial.inertia import RigidInertia
 from jaxsoa.sweeps import gather, scatter
 
 
+@compiled
 def forward_dynamics(
     robot: Multibody,
     q: Shaped[Array, " nq"],
@@ -78,6 +80,7 @@ def _driven(robot: Multibody, q: Array, v: Array, tau: Array) -> tuple[Multibody
     return robot, q, v, tau if pull is None else tau + pull
 
 
+@compiled
 def hybrid_dynamics(
     robot: Multibody,
     q: Shaped[Array, " nq"],
@@ -285,6 +288,7 @@ class AccelerationSplit(NamedTuple):
     from_bias_accelerations: Float[Array, " nv"]
 
 
+@compiled
 def acceleration_split(
     robot: Multibody,
     q: Shaped[Array, " nq"],

@@ -24,6 +24,7 @@ from jaxsoa.dynamics.kinematics import (
 from jaxsoa.dynamics.newton_euler import dissipation as dissipation, inter_body_forces, moving_bodies, torque_of
 from jaxsoa.dynamics.springs import stored_energy, taken_off, unsprung
 from jaxsoa.dynamics.tangents import Varying, perturbed_torque
+from jaxsoa.eager import compiled
 from jaxsoa.indexing import take_rows
 from jaxsoa.kernels import is_zero, ruled
 from jaxsoa.model.multibody import Multibody
@@ -102,6 +103,7 @@ def inverse_dynamics_raw(robot: Multibody, q: Array, v: Array, a: Array, f_ext: 
     return tau if pull is None else tau - pull
 
 
+@compiled
 def inverse_dynamics(
     robot: Multibody,
     q: Shaped[Array, " nq"],
@@ -137,6 +139,7 @@ def inverse_dynamics(
     raise ValueError(f"Unknown method {method!r} of inverse_dynamics; choose newton-euler, composite or parallel.")
 
 
+@compiled
 def bias_force(
     robot: Multibody, q: Shaped[Array, " nq"], v: Shaped[Array, " nv"], f_ext: Shaped[Array, "n 6"] | None = None
 ) -> Float[Array, " nv"]:
@@ -151,6 +154,7 @@ def bias_force(
     return inverse_dynamics_raw(robot, robot.check_q(q), v, jnp.zeros_like(v), robot.check_f_ext(f_ext))
 
 
+@compiled
 def link_forces(
     robot: Multibody,
     q: Shaped[Array, " nq"],
@@ -216,6 +220,7 @@ def _composite_inverse_dynamics(robot: Multibody, q: Array, v: Array, a: Array, 
 # --- momentum, energy, centre of mass -----------------------------------------------------------------------------
 
 
+@compiled
 def kinetic_energy(robot: Multibody, q: Shaped[Array, " nq"], v: Shaped[Array, " nv"]) -> Float[Array, ""]:
     """Half of v* M v; the armature's share is counted.
 
@@ -230,6 +235,7 @@ def kinetic_energy(robot: Multibody, q: Shaped[Array, " nq"], v: Shaped[Array, "
     return (jnp.sum(vel.spatial * momenta) + jnp.sum(robot.armature * v * v)) / 2
 
 
+@compiled
 def potential_energy(robot: Multibody, q: Shaped[Array, " nq"]) -> Float[Array, ""]:
     """Minus mass times gravity times height of the centre of mass, the world's origin at zero; and that of springs.
 
@@ -242,6 +248,7 @@ def potential_energy(robot: Multibody, q: Shaped[Array, " nq"]) -> Float[Array, 
     return weight if robot.springs is None else weight + stored_energy(robot, robot.check_q(q))
 
 
+@compiled
 def center_of_mass(robot: Multibody, q: Shaped[Array, " nq"]) -> Float[Array, "3"]:
     """World position of the centre of mass of all moving links.
 
@@ -255,6 +262,7 @@ def center_of_mass(robot: Multibody, q: Shaped[Array, " nq"]) -> Float[Array, "3
     return robot.base_position + jnp.sum(robot.mass[:, None] * centers, axis=0) / jnp.sum(robot.mass)
 
 
+@compiled
 def momentum(robot: Multibody, q: Shaped[Array, " nq"], v: Shaped[Array, " nv"]) -> Float[Array, "6"]:
     """Total spatial momentum (angular about the world's origin, linear), world axes.
 

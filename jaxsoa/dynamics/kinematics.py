@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Shaped
 
+from jaxsoa.eager import compiled
 from jaxsoa.indexing import take_rows
 from jaxsoa.model.joints import JointGeometry
 from jaxsoa.model.multibody import Multibody
@@ -284,6 +285,7 @@ def joint_rates(robot: Multibody, axes: Array, x: Array) -> Float[Array, "n 6"]:
 # --- public -------------------------------------------------------------------------------------------------------
 
 
+@compiled
 def forward_kinematics(robot: Multibody, q: Shaped[Array, " nq"]) -> LinkPoses:
     """World poses of all moving links: `.rotation` (n_links, 3, 3), `.position` (n_links, 3).
 
@@ -307,6 +309,7 @@ def frame_placement(robot: Multibody, kin: Kinematics, frame: str) -> tuple[Arra
     return ops.matmul(carrier_R, R), carrier_p + ops.matvec(carrier_R, p), link
 
 
+@compiled
 def frame_pose(robot: Multibody, q: Shaped[Array, " nq"], frame: str) -> tuple[Float[Array, "3 3"], Float[Array, "3"]]:
     """World rotation and position of any frame of `robot.frame_names`.
 
@@ -332,6 +335,7 @@ def frame_axes(robot: Multibody, kin: Kinematics, frame: str) -> Float[Array, "6
     return jnp.where(support[:, None], columns, 0).T
 
 
+@compiled
 def jacobian(robot: Multibody, q: Shaped[Array, " nq"], frame: str) -> Float[Array, "6 nv"]:
     """J with J v = (angular, linear) velocity of the frame's origin in world axes: B* phi* H*.
 
@@ -344,6 +348,7 @@ def jacobian(robot: Multibody, q: Shaped[Array, " nq"], frame: str) -> Float[Arr
     return frame_axes(robot, kinematics(robot, robot.check_q(q)), frame)
 
 
+@compiled
 def jacobian_bias(
     robot: Multibody, q: Shaped[Array, " nq"], v: Shaped[Array, " nv"], frame: str
 ) -> Float[Array, "6"]:
@@ -383,6 +388,7 @@ def accelerations(robot: Multibody, offset: Array, source: Array, base) -> Float
     return jnp.concatenate([w, v], axis=-1)
 
 
+@compiled
 def link_velocities(robot: Multibody, q: Shaped[Array, " nq"], v: Shaped[Array, " nv"]) -> Float[Array, "n 6"]:
     """Spatial velocities of the links at their origins, world axes: V = phi* H* v.
 
@@ -394,6 +400,7 @@ def link_velocities(robot: Multibody, q: Shaped[Array, " nq"], v: Shaped[Array, 
     return moving_kinematics(robot, robot.check_q(q), robot.check_v(v))[1].spatial
 
 
+@compiled
 def link_accelerations(
     robot: Multibody, q: Shaped[Array, " nq"], v: Shaped[Array, " nv"], a: Shaped[Array, " nv"]
 ) -> Float[Array, "n 6"]:

@@ -35,6 +35,7 @@ from jaxsoa.dynamics.kinematics import (
     world_axes,
 )
 from jaxsoa.dynamics.motion import differentiable_solve, mass_times as _mass_times
+from jaxsoa.eager import compiled
 from jaxsoa.indexing import take_rows
 from jaxsoa.kernels import by_jax, ruled
 from jaxsoa.model.multibody import Multibody, as_float
@@ -90,6 +91,7 @@ def dense_mass_matrix(robot: Multibody, q: Array) -> Float[Array, "nv nv"]:
     return _mass_either_way(robot, q)
 
 
+@compiled
 def mass_matrix(robot: Multibody, q: Shaped[Array, " nq"]) -> Float[Array, "nv nv"]:
     """The mass matrix (armature included), by composite bodies: O(N^2).
 
@@ -102,6 +104,7 @@ def mass_matrix(robot: Multibody, q: Shaped[Array, " nq"]) -> Float[Array, "nv n
     return dense_mass_matrix(robot, robot.check_q(q))
 
 
+@compiled
 def mass_times(robot: Multibody, q: Shaped[Array, " nq"], x: Shaped[Array, " nv"]) -> Float[Array, " nv"]:
     """M x without forming M: O(N).
 
@@ -124,6 +127,7 @@ def constant_factors(robot: Multibody, q: Array) -> Factors:
     return articulated(*jax.lax.stop_gradient((robot, q)))[1].factors
 
 
+@compiled
 def solve_mass_matrix(robot: Multibody, q: Shaped[Array, " nq"], x: Shaped[Array, " nv"]) -> Float[Array, " nv"]:
     """M^-1 x in O(N), by the factors. x may also be a matrix (nv, m) of columns.
 
@@ -149,6 +153,7 @@ class InertiaFactor(NamedTuple):
     D: Float[Array, "nv nv"]
 
 
+@compiled
 def inertia_factor(robot: Multibody, q: Shaped[Array, " nq"]) -> InertiaFactor:
     """The innovations factors (I + H phi K, D), dense (JPL 88-11, 4.11). With the transpose: M = L D L*.
 
@@ -165,6 +170,7 @@ def inertia_factor(robot: Multibody, q: Shaped[Array, " nq"]) -> InertiaFactor:
     return InertiaFactor(columns(jnp.eye(robot.nv, dtype=body.gain.dtype)), jnp.diag(body.pivot))
 
 
+@compiled
 def mass_matrix_logdet(robot: Multibody, q: Shaped[Array, " nq"]) -> Float[Array, ""]:
     """log det M = sum of log D(k), in O(N).
 
@@ -190,6 +196,7 @@ def _logdet_jvp(primals, tangents):
     return _logdet(robot, q), jnp.sum(inverse * d_mass)
 
 
+@compiled
 def mass_matrix_inverse(robot: Multibody, q: Shaped[Array, " nq"]) -> Float[Array, "nv nv"]:
     """M^-1 in O(N^2) from the Riccati factors, never forming or inverting M (JPL 86-48, 10.1-10.3, for trees).
 
@@ -292,6 +299,7 @@ class InnovationsMotion(NamedTuple):
     coriolis: Float[Array, " nv"]
 
 
+@compiled
 def innovations_velocity(
     robot: Multibody, q: Shaped[Array, " nq"], v: Shaped[Array, " nv"]
 ) -> Float[Array, " nv"]:
@@ -308,6 +316,7 @@ def innovations_velocity(
     return jnp.sqrt(body.pivot) * color(robot, body.tree, body.gain, v)
 
 
+@compiled
 def velocity_from_innovations(
     robot: Multibody, q: Shaped[Array, " nq"], nu: Shaped[Array, " nv"]
 ) -> Float[Array, " nv"]:
@@ -324,6 +333,7 @@ def velocity_from_innovations(
     return smooth(robot, body.tree, body.gain, nu / jnp.sqrt(body.pivot))
 
 
+@compiled
 def innovations_torque(
     robot: Multibody, q: Shaped[Array, " nq"], tau: Shaped[Array, " nv"]
 ) -> Float[Array, " nv"]:
@@ -339,6 +349,7 @@ def innovations_torque(
     return whiten(robot, body.tree, body.gain, tau) / jnp.sqrt(body.pivot)
 
 
+@compiled
 def innovations_motion(
     robot: Multibody, q: Shaped[Array, " nq"], v: Shaped[Array, " nv"], tau: Shaped[Array, " nv"]
 ) -> InnovationsMotion:

@@ -16,6 +16,7 @@ from jaxsoa.dynamics.articulated import ArticulatedBody, carry_force, carry_moti
 from jaxsoa.dynamics.kinematics import Kinematics, frame_axes, frame_placement, kinematics
 from jaxsoa.dynamics.mass import articulated, constant_factors, costate_covariances
 from jaxsoa.dynamics.motion import differentiable_solve
+from jaxsoa.eager import compiled
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.sweeps import gather, scatter
 
@@ -24,6 +25,7 @@ def _names(frames: str | Sequence[str]) -> tuple[str, ...]:
     return (frames,) if isinstance(frames, str) else tuple(frames)
 
 
+@compiled
 def operational_space_compliance(
     robot: Multibody, q: Shaped[Array, " nq"], frames: str | Sequence[str]
 ) -> Float[Array, "six_m six_m"]:
@@ -39,6 +41,7 @@ def operational_space_compliance(
     return _compliance(robot, q, _names(frames))
 
 
+@compiled
 def operational_space_inertia(
     robot: Multibody, q: Shaped[Array, " nq"], frames: str | Sequence[str]
 ) -> Float[Array, "six_m six_m"]:
@@ -119,6 +122,7 @@ def compliance_by_sweeps(
     return jnp.concatenate(rows)
 
 
+@compiled
 def tip_compliance(robot: Multibody, q: Shaped[Array, " nq"], frame: str) -> Float[Array, "6 6"]:
     """The same for one frame by the papers' single recursion, base to tip (overview, application 2):
 
@@ -139,6 +143,7 @@ def tip_compliance(robot: Multibody, q: Shaped[Array, " nq"], frame: str) -> Flo
     return shift(shift(omega[robot.topology.v_slices[link].stop - 1]).T)
 
 
+@compiled
 def tip_force_accelerations(
     robot: Multibody, q: Shaped[Array, " nq"], frame: str, force: Shaped[Array, "6"]
 ) -> Float[Array, " nv"]:

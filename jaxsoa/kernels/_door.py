@@ -259,6 +259,8 @@ kernel_p.def_impl(_evaluate)
 
 
 def _by_jax(*x, kernel: Kernel, size, batched, used, packed: bool = False):
+    if size is not None and not isinstance(size, int):  # a batch of unknown size cannot be cut into chunks
+        packed = True
     one = partial(kernel.packed if packed else kernel.plain, used=used)
     if size is None:
         return one(x)

@@ -14,6 +14,11 @@ from jax.core import ShapedArray, Tracer as Tracer
 from jax.extend.core import Primitive as Primitive, jaxpr_as_fun as jaxpr_as_fun
 from jax.interpreters import ad as ad, batching as batching, mlir as mlir, partial_eval as partial_eval
 
+try:
+    from jax._src.core import trace_state_clean as _trace_state_clean
+except ImportError:  # functions called outside of jit are then computed an operation at a time
+    _trace_state_clean = None
+
 
 class Opened(NamedTuple):
     """A jaxpr and the values of its constants."""
@@ -98,6 +103,11 @@ def shaped(shape: tuple[int, ...], dtype: Any, axes: frozenset) -> ShapedArray:
         from jax._src.core import ManualAxisType  # where `vma` has moved to
 
         return ShapedArray(shape, dtype, manual_axis_type=ManualAxisType(varying=axes))  # pyright: ignore
+
+
+def nothing_traced() -> bool:
+    """Whether what is computed now is computed at once, rather than made part of a program."""
+    return _trace_state_clean is not None and _trace_state_clean()
 
 
 def for_export(context: Any) -> bool:

@@ -28,6 +28,7 @@ from jaxsoa.dynamics.inverse import dissipation
 from jaxsoa.dynamics.mass import mass_matrix_inverse, solve_mass_matrix
 from jaxsoa.dynamics.motion import solve_motion
 from jaxsoa.dynamics.springs import taken_off, tangent_stiffness
+from jaxsoa.eager import compiled
 from jaxsoa.kernels import by_jax, door, ruled
 from jaxsoa.linearized import spatial_components as sc
 from jaxsoa.linearized.inverse import Rows, inverse_model, inverse_model_raw, kernel_for_chains, model_rows
@@ -299,6 +300,7 @@ def linearization(robot: Multibody, q, v, tau, f_ext) -> Linearization:
     return Linearization(LinearizedForwardDynamics(wrt_q, wrt_v, wrt_tau), a)
 
 
+@compiled
 def linearize_forward_dynamics(
     robot: Multibody,
     q: Shaped[Array, " nq"],

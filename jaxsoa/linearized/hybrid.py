@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Shaped
 
 from jaxsoa.dynamics.motion import differentiable_solve, solve_motion
+from jaxsoa.eager import compiled
 from jaxsoa.linearized.inverse import linearize_inverse_dynamics
 from jaxsoa.model.multibody import Multibody
 
@@ -35,6 +36,7 @@ class LinearizedHybridDynamics(NamedTuple):
     torque: HybridDerivatives
 
 
+@compiled
 def linearize_hybrid_dynamics(
     robot: Multibody,
     q: Shaped[Array, " nq"],

@@ -25,6 +25,7 @@ from jaxtyping import Array, Float, Shaped
 
 from jaxsoa.batching import batch_first, batches_last, chunk_bytes, chunk_of, in_chunks, staged, stored
 from jaxsoa.dynamics.springs import tangent_stiffness
+from jaxsoa.eager import compiled
 from jaxsoa.kernels import by_jax, door, ruled
 from jaxsoa.linearized import spatial_components as sc
 from jaxsoa.linearized.rates import axis_support, dof_links
@@ -166,6 +167,7 @@ def _linearize(robot, q, v, a, f_ext):
     return _through_the_door(robot, q, v, a, f_ext)
 
 
+@compiled
 def linearize_inverse_dynamics(
     robot: Multibody,
     q: Shaped[Array, " nq"],

@@ -22,6 +22,7 @@ from jaxsoa.dynamics.articulated import on_first, on_last, riccati_step, updated
 from jaxsoa.dynamics.inverse import dissipation
 from jaxsoa.dynamics.newton_euler import link_sums
 from jaxsoa.dynamics.springs import unsprung_along
+from jaxsoa.eager import compiled
 from jaxsoa.linearized import spatial_components as sc
 from jaxsoa.linearized.composite import force_ring, gyroscopic_ring
 from jaxsoa.linearized.inverse import dissipation_rate
@@ -92,6 +93,7 @@ def _vectors(robot: Multibody, **vectors: Array) -> list[Array]:
     return [robot.check_v(x, name) for name, x in vectors.items()]
 
 
+@compiled
 def inverse_dynamics_perturbation(
     robot: Multibody,
     q: Shaped[Array, " nq"],
@@ -149,6 +151,7 @@ def inverse_dynamics_perturbation(
     return torque + robot.armature * da + dissipation_rate(robot, v) * dv
 
 
+@compiled
 def forward_dynamics_perturbation(
     robot: Multibody,
     q: Shaped[Array, " nq"],

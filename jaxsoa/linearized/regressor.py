@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, Shaped
 
 from jaxsoa.dynamics.inverse import base_acceleration
 from jaxsoa.dynamics.kinematics import Kinematics, accelerations, joint_rates, moving_kinematics
+from jaxsoa.eager import compiled
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.spatial import ops
 
@@ -40,6 +41,7 @@ def link_regressor(w: Array, alpha: Array) -> Float[Array, "6 10"]:
     return jnp.concatenate([moment, force])
 
 
+@compiled
 def regressor(
     robot: Multibody, q: Shaped[Array, " nq"], v: Shaped[Array, " nv"], a: Shaped[Array, " nv"]
 ) -> Float[Array, "nv ten_n"]:

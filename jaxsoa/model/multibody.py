@@ -15,6 +15,7 @@ from jax import lax
 from jax.core import Tracer
 from jaxtyping import Array, Float, Shaped
 
+from jaxsoa.eager import compiled
 from jaxsoa.indexing import take_rows
 from jaxsoa.model.description import ModelError
 from jaxsoa.model.joints import Joint, JointGeometry
@@ -162,6 +163,7 @@ class Multibody(eqx.Module):
             parts.append(q)
         return jnp.concatenate(parts)
 
+    @compiled
     def integrate(self, q: Shaped[Array, " nq"], dv: Shaped[Array, " nv"]) -> Float[Array, " nq"]:
         """Move q by the tangent vector dv (a velocity times a time): exact for constant joint velocities."""
         q, dv = self.check_q(q), self.check_v(dv, "dv")
@@ -172,6 +174,7 @@ class Multibody(eqx.Module):
         ]
         return self._join_q(moved)
 
+    @compiled
     def difference(self, q0: Shaped[Array, " nq"], q1: Shaped[Array, " nq"]) -> Float[Array, " nv"]:
         """The tangent vector that moves q0 to q1: `integrate(q0, difference(q0, q1))` is q1."""
         q0, q1 = self.check_q(q0, "q0"), self.check_q(q1, "q1")
@@ -347,11 +350,8 @@ class Multibody(eqx.Module):
     def check_q(self, q, name: str = "q") -> Array:
         """q in the model's dtype, of the right shape, quaternions normalized; the message names nq and nv."""
         q = self._check(q, name, self.nq, "configuration", "nq")
+        self.check_rotations(q, name)
         groups = [g for g in self.topology.groups if g.joint.quaternion is not None]
-        if not isinstance(q, Tracer):
-            for g in groups:
-                if (np.asarray(q)[g.q_index[:, g.joint.quaternion]] == 0).all(axis=1).any():
-                    raise ValueError(f"{name} holds a quaternion of zeros, no rotation at all ({g.joint.name} joint).")
         if sum(len(g.links) for g in groups) > 8:
             for g in groups:
                 q = q.at[g.q_index].set(jax.vmap(g.joint.normalize)(q[g.q_index]))
@@ -363,6 +363,15 @@ class Multibody(eqx.Module):
                 pieces += [q[end : where.start], joint.normalize(q[where])]
                 end = where.stop
         return jnp.concatenate([*pieces, q[end:]]) if pieces else q
+
+    def check_rotations(self, q, name: str = "q") -> None:
+        """Raise where q, an array whose values are known, holds a quaternion of zeros. Shapes are another check's."""
+        if self.nq == self.nv or isinstance(q, Tracer) or getattr(q, "shape", None) != (self.nq,):
+            return
+        for g in self.topology.groups:
+            where = g.joint.quaternion
+            if where is not None and (np.asarray(q)[g.q_index[:, where]] == 0).all(axis=1).any():
+                raise ValueError(f"{name} holds a quaternion of zeros, no rotation at all ({g.joint.name} joint).")
 
     def check_v(self, v, name: str = "v") -> Array:
         """v (nv,) as an array of the model's dtype; anything else raises, under the name given."""

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, PyTree, Shaped
 
 from jaxsoa.closed_chain.constraints import Constraint, mimic_couplings
 from jaxsoa.closed_chain.loops import check_loops
+from jaxsoa.eager import compiled
 from jaxsoa.mesh_axes import scan
 from jaxsoa.model.mimics import check_mimics, follow_mimics
 from jaxsoa.model.multibody import Multibody
@@ -39,6 +40,7 @@ class _Carry(NamedTuple):
     memory: PyTree
 
 
+@compiled(through_door=False, not_with=("passive", "contact", "loops", "prescribed", "actuators", "progress"))
 def rollout(
     robot: Multibody,
     q: Shaped[Array, " nq"],

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Shaped
 
 from jaxsoa.closed_chain.constraints import Constraint
+from jaxsoa.eager import compiled
 from jaxsoa.mesh_axes import scan
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.protocols import check_takes
@@ -181,6 +182,7 @@ def as_tuple(one_or_several) -> tuple:
     return (one_or_several,) if callable(one_or_several) else tuple(one_or_several)
 
 
+@compiled(not_with=("passive", "contact", "loops", "prescribed"))
 def step(
     robot: Multibody,
     q: Shaped[Array, " nq"],
