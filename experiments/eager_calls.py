@@ -1,6 +1,6 @@
 """Calls outside of `jax.jit`, as one types them: what the first and the third call of each function take.
 
-    python experiments/eager_calls.py            # a Franka Panda from example-robot-data, or puma560 without it
+    python experiments/eager_calls.py [robot.urdf]      # puma560 if no file is given
 
 The first call traces and compiles; what follows should take little longer than its arithmetic.
 """
@@ -18,15 +18,6 @@ import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 
 import jaxsoa as soa  # noqa: E402
-
-
-def panda() -> soa.Multibody:
-    try:
-        import example_robot_data
-
-        return soa.load_urdf(example_robot_data.load("panda").urdf, validate="ignore")
-    except ImportError:
-        return soa.models.puma560()
 
 
 def calls(robot: soa.Multibody) -> dict:
@@ -87,10 +78,10 @@ def seconds(call) -> float:
 
 
 def main() -> None:
-    robot = panda()
+    robot = soa.load_urdf(sys.argv[1]) if len(sys.argv) > 1 else soa.models.puma560()
     print(f"{robot!r}, float64; milliseconds")
     print(f"{'':34}{'first':>10}{'third':>10}")
-    chosen = sys.argv[1:]
+    chosen = sys.argv[2:]
     for name, call in calls(robot).items():
         if chosen and name not in chosen:
             continue

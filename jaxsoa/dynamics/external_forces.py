@@ -28,16 +28,15 @@ def external_forces(
     """
     q = robot.check_q(q)
     kin = kinematics(robot, q)
-    dtype = jnp.result_type(kin.axes, *wrenches.values())
-    f_ext = jnp.zeros((robot.n_links, 6), dtype)
+    f_ext = jnp.zeros((robot.n_links, 6), kin.axes.dtype)
     for frame, wrench in wrenches.items():
         _, point, link = frame_placement(robot, kin, frame)
-        wrench = jnp.asarray(wrench)
+        wrench = robot.convert(wrench, f"the wrench on frame {frame!r}")
         if wrench.shape != (6,):
             raise ValueError(
                 f"The wrench on frame {frame!r} must have shape (6,): moment, then force, world axes; "
                 f"got {wrench.shape}."
             )
         if link >= 0:
-            f_ext = f_ext.at[link].add(carry_force(point - kin.position[link], wrench.astype(dtype)))
+            f_ext = f_ext.at[link].add(carry_force(point - kin.position[link], wrench))
     return f_ext

@@ -46,7 +46,7 @@ def differential_inverse_kinematics(
     """
     q = robot.check_q(q)
     names = (frames,) if isinstance(frames, str) else tuple(frames)
-    given = [jnp.asarray(x) for x in ((twists,) if isinstance(frames, str) else twists)]
+    given = [robot.convert(x, "twists") for x in ((twists,) if isinstance(frames, str) else twists)]
     if len(names) != len(given) or any(x.shape != (6,) for x in given):
         shapes = [x.shape for x in given]
         raise ValueError(f"{len(names)} frames need as many twists (6,), angular first; got shapes {shapes}.")

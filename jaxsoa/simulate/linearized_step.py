@@ -19,6 +19,7 @@ from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Float, Shaped
 
 from jaxsoa.dynamics.forward import forward_dynamics
+from jaxsoa.eager import compiled
 from jaxsoa.linearized.forward import linearization, linearize_forward_dynamics
 from jaxsoa.model.joints import Joint
 from jaxsoa.model.multibody import Multibody
@@ -157,6 +158,7 @@ def constrained_step(step: Step, loops: Any, prescribed: Any) -> Step:
     return advance
 
 
+@compiled(not_with=("contact", "loops", "prescribed"))
 def linearize_step(
     robot: Multibody,
     q: Shaped[Array, " nq"],

@@ -100,6 +100,11 @@ def closed_functions() -> dict[str, Entry]:
         ),
         "closed_chain.project_grasp": Entry(projected, "grasp"),
         "closed_chain.cut_chain_dynamics": Entry(two_arms, "grasp"),
+        "closed_chain.grasp_compliance": on_grasp(cc.grasp_compliance, "q"),
+        "closed_chain.linearize_grasp_forward_dynamics": on_grasp(
+            cc.linearize_grasp_forward_dynamics, "q", "v", "tau"
+        ),
+        "closed_chain.linearize_embedded_dynamics": embedded(cc.linearize_embedded_dynamics, "q", "rates", "tau"),
         "simulate.grasp_step": Entry(carried, "grasp", exact=False),
         "simulate.grasp_rollout": Entry(carried_on, "grasp", exact=False),
     }

@@ -15,6 +15,7 @@ from helpers.tree_functions import Entry, by_signature, tree_functions
 
 import jaxsoa as soa
 from jaxsoa import closed_chain, contact, convert, identify, ik, models, optimize, simulate, viz
+from jaxsoa.exports import exported
 
 MODULES = {
     "soa": soa,
@@ -39,7 +40,7 @@ def public_names() -> dict[str, Any]:
     for prefix, module in MODULES.items():
         is_package = hasattr(module, "__path__")
         for name, value in vars(module).items():
-            if name.startswith("_") or isinstance(value, ModuleType):
+            if name.startswith("_") or isinstance(value, ModuleType) or value is exported:
                 continue
             own = is_package or getattr(value, "__module__", None) == module.__name__
             if own and not any(value is other for other in found.values()):
@@ -65,12 +66,10 @@ _REASONS = {
     "results": """
         soa.OperationalSpaceDynamics soa.InverseKinematics soa.HybridDerivatives soa.LinearizedHybridDynamics
         closed_chain.LinearizedLoopDynamics simulate.GraspMotion optimize.ConstrainedSolution optimize.Multipliers
-        optimize.OptimalTrajectory models.Rod contact.Solution contact.Step soa.Symbolic simulate.Sensitivity
+        optimize.OptimalTrajectory contact.Solution contact.Step soa.Symbolic simulate.Sensitivity
         soa.ExportedC         closed_chain.LinearizedGraspDynamics closed_chain.LinearizedEmbeddedDynamics""",
-    "not in the table yet: only what tests of their own try is known": """
-        optimize.track soa.tracking_regressor simulate.trajectory_sensitivity simulate.linearize_actuated_step
-        closed_chain.grasp_compliance closed_chain.linearize_grasp_forward_dynamics
-        closed_chain.linearize_embedded_dynamics""",
+    "take functions, or sampled motions; tests of their own": """
+        optimize.track simulate.trajectory_sensitivity simulate.linearize_actuated_step""",
     "constants": "soa.IDENTITIES closed_chain.Constraint simulate.INTEGRATORS identify.BLOCKS",
     "parts of a model or a problem, made once on the host": """
         soa.Builder soa.from_arrays soa.prescribed_mask closed_chain.Coupling closed_chain.Distance closed_chain.Loop

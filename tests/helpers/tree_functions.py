@@ -189,6 +189,7 @@ def tree_functions() -> dict[str, Entry]:
             lambda r, s: soa.operational_space_inertia(r, s["q"], (_last_frame(r),)), "floating"
         ),
         "soa.coriolis_times": Entry(lambda r, s: soa.coriolis_times(r, s["q"], s["v"], s["a"])),
+        "soa.tracking_regressor": Entry(lambda r, s: soa.tracking_regressor(r, s["q"], s["v"], s["dv"], s["a"])),
         "soa.external_forces": Entry(lambda r, s: soa.external_forces(r, s["q"], {_last_frame(r): s["force"]})),
         "soa.inverse_kinematics": Entry(found_posture, "pendulum", smooth=False, exact=False),
         "soa.differential_inverse_kinematics": Entry(posture_rate, smooth=False),

@@ -223,5 +223,5 @@ def test_what_urdf_cannot_say():
     with pytest.raises(soa.ModelError, match="one at a time"):
         urdf_text(batch)
     builder = soa.Builder("bad").link("a\x01b", joint="continuous", mass=1, inertia=np.eye(3))
-    with pytest.raises(soa.ModelError, match="cannot be a name in an XML file"):
+    with pytest.raises(soa.ModelError, match="holds control characters"):
         urdf_text(builder.build())
