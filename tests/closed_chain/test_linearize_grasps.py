@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from closed_chain_cases import Case
+from closed_chain_cases import Case, jacobian, mass_matrix, shift
 from helpers.compare import assert_close
 
 from jaxsoa import closed_chain as cc
@@ -43,6 +43,23 @@ def test_a_grasp(sizes, kinds):
         matrices = found[5 * k : 5 * k + 5]
         along = sum(np.asarray(m) @ np.asarray(d) for m, d in zip(matrices, directions, strict=True))
         assert_close(along, expected[k], 1e-8, name)
+
+
+def test_the_compliance_of_contacts_equals_its_dense_form():
+    """J M^-1 J* + A M(C)^-1 A*, (3.1), the object's mass matrix written about its origin."""
+    c = Case(1, (3, 4), ("point", "soft"))
+    body = c.system.body
+    com = shift(c.R @ np.asarray(body.com))
+    inertia = c.R @ np.asarray(body.inertia) @ c.R.T
+    nothing = np.zeros((3, 3))
+    mass = com.T @ np.block([[inertia, nothing], [nothing, float(body.mass) * np.eye(3)]]) @ com
+    A = np.concatenate([shift(c.R @ np.asarray(arm.point)) for arm in c.system.arms])
+    expected = A @ np.linalg.solve(mass, A.T)
+    for i, (arm, q) in enumerate(zip(c.system.arms, c.q, strict=True)):
+        J = np.asarray(jacobian(arm.robot, q, arm.frame))
+        own = slice(6 * i, 6 * i + 6)
+        expected[own, own] += J @ np.linalg.solve(np.asarray(mass_matrix(arm.robot, q)), J.T)
+    assert_close(jax.jit(cc.grasp_compliance)(c.system, c.q, c.pose), expected, 1e-11, "Omega")
 
 
 @pytest.mark.slow
