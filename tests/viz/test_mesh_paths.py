@@ -1,4 +1,4 @@
-"""Where mesh files may lie (row 25): in the model's folder and packages, whatever their paths say."""
+"""Where mesh files may lie: in the model's folder and packages, whatever their paths say."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 pytest.importorskip("trimesh")
@@ -120,3 +121,16 @@ def test_archives_and_large_files_are_no_meshes(place: Path, monkeypatch: pytest
     monkeypatch.setattr(visuals, "MAX_MESH_BYTES", 100)
     with pytest.warns(UserWarning, match="larger than 100 bytes"):
         shapes_of(place, "own.stl")
+
+
+def test_materials_are_read_beside_their_mesh_and_nowhere_else(tmp_path):
+    model, elsewhere = (tmp_path / name for name in ("model", "elsewhere"))
+    triangle = "usemtl red\nv 0 0 0\nv 1 0 0\nv 0 1 0\nvt 0 0\nvt 1 0\nvt 0 1\nf 1/1 2/2 3/3\n"
+    colors = []
+    for folder in (model, elsewhere):
+        folder.mkdir()
+        (folder / "red.mtl").write_text("newmtl red\nKd 1.0 0.0 0.0\n")
+        (model / "part.obj").write_text(f"mtllib {folder}/red.mtl\n{triangle}")
+        ((_, color, _),) = visuals._read_mesh(model / "part.obj", model, np.ones(3))
+        colors.append(color)
+    assert colors[0] == (255, 0, 0) != colors[1]
