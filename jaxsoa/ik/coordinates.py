@@ -51,8 +51,8 @@ def bounds(robot: Multibody, to: Coordinates, limited: bool) -> tuple[Float[Arra
     for dof, column in zip(*np.nonzero(to.A), strict=True):
         if not to.plain[column]:
             continue
-        ratio = to.A[dof, column]
-        ends = [(x[dof] - offsets[dof]) / ratio for x in (robot.limits.lower, robot.limits.upper)]
+        ratio, offset = float(to.A[dof, column]), float(offsets[dof])
+        ends = [(x[dof] - offset) / ratio for x in (robot.limits.lower, robot.limits.upper)]
         low, high = ends if ratio > 0 else ends[::-1]
         lower, upper = lower.at[column].max(low), upper.at[column].min(high)
     return lower, upper

@@ -54,7 +54,7 @@ def differential_inverse_kinematics(
     to = coordinates(robot, mimics)
     kin = kinematics(robot, q)
     A = jnp.asarray(to.A, kin.axes.dtype)
-    scale = jnp.ones(len(names)) if weights is None else jnp.atleast_1d(jnp.asarray(weights))
+    scale = jnp.atleast_1d(robot.convert([1.0] * len(names) if weights is None else weights, "weights"))
     if scale.shape != (len(names),):
         raise ValueError(f"{len(names)} frames need {len(names)} weights, got shape {scale.shape}.")
     J = jnp.concatenate([w * frame_axes(robot, kin, name) @ A for w, name in zip(scale, names, strict=True)])
