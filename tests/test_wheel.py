@@ -42,5 +42,5 @@ def test_the_wheel_works_alone(tmp_path):
     assert "energy drift" in out
     assert (tmp_path / "jaxsoa-demo.png").read_bytes().startswith(b"\x89PNG")
     # What needs an extra says which.
-    error = run(scripts / "jaxsoa", "view", "puma560", "--no-browser", "--seconds", "0", code=2, **where).stderr
+    error = run(scripts / "jaxsoa", "view", "puma560", "--no-browser", "--seconds", "1", code=2, **where).stderr
     assert "jaxsoa[viz]" in error and error.count("\n") == 1
