@@ -10,7 +10,7 @@ import jaxsoa as soa
 
 jax.config.update("jax_enable_x64", True)
 robot, model = soa.load_mjcf(HUMANOID), mujoco.MjModel.from_xml_path(HUMANOID)
-model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_CONSTRAINT | mujoco.mjtDisableBit.mjDSBL_SPRING
+model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_CONSTRAINT  # springs are in both
 theirs, data = soa.convert.MujocoMap(robot, model), mujoco.MjData(model)
 q, v = robot.random(jax.random.key(0)), jax.random.normal(jax.random.key(1), (robot.nv,))
 data.qpos, data.qvel = theirs.q_to(q), theirs.v_to(v, q)

@@ -35,7 +35,7 @@ def test_the_step_of_a_five_bar_against_differences():
     found, differences = both(guess)
     assert_allclose(found, differences, atol=1e-6)
     assert np.linalg.matrix_rank(found[:, :8], tol=1e-6) == 4  # two degrees of freedom and their rates
-    with pytest.raises(ValueError, match="semi_implicit_euler or runge_kutta_4"):
+    with pytest.raises(ValueError, match="need an integrator, not a step of its own"):
         soa.linearize_step(robot, guess, v, tau, 0.01, step=lambda *x: x, loops=loops)
 
 

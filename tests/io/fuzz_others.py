@@ -51,18 +51,18 @@ def saved_members() -> dict[str, bytes]:
 @np.errstate(all="ignore")
 def mutated_archive(members: dict[str, bytes], chance: random.Random) -> bytes:
     """An archive whose numbers, shapes, header or bytes are changed in a place or two."""
-    members = dict(members)
+    members, broken = dict(members), set()
     for _ in range(chance.choice((1, 1, 2))):
         name = chance.choice(sorted(members))
         match chance.randrange(5):
-            case 0 if name != "header.npy":
+            case 0 if name not in ("header.npy", *broken):
                 array = np.load(io.BytesIO(members[name])).astype(float)
                 array.flat[chance.randrange(max(array.size, 1)) if array.size else slice(0)] = chance.choice(NUMBERS)
                 members[name] = _npy(array.astype(chance.choice(("<f8", "<f8", "<f4", "<f2", ">f8"))))
-            case 1 if name != "header.npy":
+            case 1 if name not in ("header.npy", *broken):
                 array = np.load(io.BytesIO(members[name]))
                 members[name] = _npy(chance.choice((array[None], array.T, array.astype(int), array.ravel()[:1])))
-            case 2 | 3 if "header.npy" in members:
+            case 2 | 3 if "header.npy" not in broken:
                 header = json.loads(np.load(io.BytesIO(members["header.npy"])).tobytes())
                 place: Any = header["topology"] if isinstance(header.get("topology"), dict) else header
                 key = chance.choice(sorted(place))
@@ -72,6 +72,7 @@ def mutated_archive(members: dict[str, bytes], chance: random.Random) -> bytes:
                 members["header.npy"] = _npy(np.frombuffer(json.dumps(header).encode(), np.uint8))
             case _:
                 members[name] = fuzz_urdf.flip_bytes(members[name], chance)
+                broken.add(name)
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", chance.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED))) as archive:
         for name, content in members.items():
