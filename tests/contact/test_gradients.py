@@ -117,7 +117,7 @@ def test_all_leaves_at_once_in_every_mode(restitution, compliance, reverse):
                 _value(jax.tree.map(lambda x, d, s=s: x + s * EPS * d, arrays, direction), static)[0] for s in (-1, 1)
             ]
             assert found == pytest.approx(float(weights @ (ends[1] - ends[0])) / (2 * EPS), rel=1e-6), name
-    if restitution == 0:  # on soft ground all that touch slip; what sticks is the bouncy case
+    if restitution == 0:  # on soft ground it presses, and slips at the edge of its cone
         assert impulses["sticks"][2] > 0
         assert impulses["slides"][2] > 0 and impulses["lands"][2] > 0
         assert not impulses["separates"].any() and not impulses["flies"].any()
