@@ -1,17 +1,24 @@
 """Ropes: chains of many links, serial sweeps beside log-depth ones, in single and double precision.
 
     pip install -e . && python experiments/long_chains.py [--links 64 256 1024 4096]
+    pip install -e ".[test]" && python experiments/long_chains.py --real-robots
 
 A rope of one metre hangs in a curve and moves; errors are relative to the serial sweeps in double precision. Depth is
 the number of steps that must follow each other: in the three serial sweeps, and in the associative scans.
+
+With `--real-robots` both are compared in double precision on every URDF file of the package example-robot-data instead,
+the model an argument of the jitted functions; files that are refused are listed with the first words of the reason.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import sys
 import time
+import warnings
 from functools import partial
+from pathlib import Path
 
 os.environ["JAX_ENABLE_X64"] = "1"
 
@@ -25,7 +32,39 @@ from jaxsoa.parallel_sweeps import PathPlan
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--links", type=int, nargs="+", default=[64, 256, 1024, 4096])
 parser.add_argument("--repetitions", type=int, default=5)
+parser.add_argument("--real-robots", action="store_true", help="every file of example-robot-data instead of ropes")
 options = parser.parse_args()
+
+serial, parallel = (jax.jit(partial(soa.forward_dynamics, method=method)) for method in ("articulated", "parallel"))
+
+
+def real_robots() -> None:
+    """Serial beside parallel: the largest difference, relative to the largest acceleration."""
+    inside = Path("cmeel.prefix/share/example-robot-data/robots")
+    folder = next((Path(f) / inside for f in sys.path if (Path(f) / inside).is_dir()), None)
+    if folder is None:
+        sys.exit("example-robot-data is not installed")
+    worst, refused = 0.0, []
+    for path in sorted(folder.rglob("*.urdf")):
+        try:
+            with warnings.catch_warnings(action="ignore"):  # of unphysical inertias: both methods get the same
+                robot = soa.load_urdf(path, floating_base=True)
+        except soa.ModelError as reason:
+            refused.append(f"{path.name}: {str(reason)[:100]}")
+            continue
+        v, tau = jax.random.normal(jax.random.key(1), (2, robot.nv))
+        state = robot.random(jax.random.key(0)), v, tau
+        expected, actual = serial(robot, *state), parallel(robot, *state)
+        error = float(jnp.max(jnp.abs(actual - expected)) / jnp.max(jnp.abs(expected)))
+        worst = max(worst, error if np.isfinite(error) else np.inf)
+        print(f"{path.name:40s} {robot.n_links:4d} links {error:10.1e}", flush=True)
+        jax.clear_caches()
+    print(f"largest difference {worst:.1e}; refused: {len(refused)}", *refused, sep="\n    ")
+    sys.exit(0 if worst < 1e-7 else 1)
+
+
+if options.real_robots:
+    real_robots()
 
 
 def timed(function, *arguments) -> float:
@@ -49,7 +88,6 @@ for n in options.links:
     v = jnp.asarray(3.0 / n * np.sin(4 * np.pi * phase))
     tau = jnp.zeros(n)
 
-    serial, parallel = (jax.jit(partial(soa.forward_dynamics, method=method)) for method in ("articulated", "parallel"))
     single = robot.astype(jnp.float32)
     small = [x.astype(jnp.float32) for x in (q, v, tau)]
     exact = serial(robot, q, v, tau)

@@ -13,7 +13,6 @@ computed: JAX computes in threads, a forked child has none of them, and its firs
 from jaxsoa import (
     closed_chain as closed_chain,
     contact as contact,
-    convert as convert,
     identify as identify,
     ik as ik,
     kernels as kernels,
@@ -45,7 +44,6 @@ from jaxsoa.algebra.simplify import (
 from jaxsoa.algebra.terms import (
     SpaceError as SpaceError,
 )
-from jaxsoa.c_sources import ExportedC as ExportedC, export_c as export_c
 from jaxsoa.caches import clear_caches as clear_caches
 from jaxsoa.closed_chain.operational_dynamics import (
     OperationalSpaceDynamics as OperationalSpaceDynamics,
@@ -108,10 +106,6 @@ from jaxsoa.dynamics.operational import (
     tip_compliance as tip_compliance,
     tip_force_accelerations as tip_force_accelerations,
 )
-from jaxsoa.export import (
-    export_function as export_function,
-    load_function as load_function,
-)
 from jaxsoa.exports import exported
 from jaxsoa.formulas import Symbolic as Symbolic, symbolic as symbolic
 from jaxsoa.ik import (
@@ -120,9 +114,17 @@ from jaxsoa.ik import (
     inverse_kinematics as inverse_kinematics,
     manipulability as manipulability,
 )
+from jaxsoa.io import (
+    convert as convert,
+)
 from jaxsoa.io.archive import (
     load as load,
     save as save,
+)
+from jaxsoa.io.c_sources import ExportedC as ExportedC, export_c as export_c
+from jaxsoa.io.export import (
+    export_function as export_function,
+    load_function as load_function,
 )
 from jaxsoa.io.load import (
     load_mjcf as load_mjcf,

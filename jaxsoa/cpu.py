@@ -9,7 +9,7 @@ import sys
 
 import jax
 
-from jaxsoa.xla_flags import MULTI_OUTPUT_FUSION, multi_output_fusion
+from jaxsoa.kernels.xla_flags import MULTI_OUTPUT_FUSION, multi_output_fusion
 
 
 def fast_cpu(devices: int | None = None, *, batches: bool = True, waiting: bool = False) -> None:
@@ -19,18 +19,17 @@ def fast_cpu(devices: int | None = None, *, batches: bool = True, waiting: bool 
     evaluation at a time, as in a control loop.
 
     It adds an XLA flag of this process (children inherit it) that lets one loop compute several results. XLA leaves it
-    off by default and calls it an option of its own; with it, batched dynamics run about twice as fast, because the
-    steps of a sweep share most of their terms. In a shell the same is
+    off by default and calls it an option of its own; it helps batches of what is not compiled into kernels, because
+    the steps of a sweep share most of their terms. In a shell the same is
 
         XLA_FLAGS=--xla_backend_extra_options=xla_cpu_use_multi_output_fusion=true
 
     Loops are not unrolled (`xla_cpu_disable_loop_unrolling` of the same option): they run as fast, and compile faster.
 
-    Vectors may be as wide as the processor has them; XLA stops at 256 bits unless asked (a tenth of the time of a
-    humanoid's forward dynamics, on a processor with 512).
+    Vectors may be as wide as the processor has them; XLA stops at 256 bits unless asked.
 
     It also tells glibc's allocator (on Linux) to keep freed memory. By default it hands every large array back to the
-    system, and the next call pays for fresh pages: a fifth of the time of linearizing a batch of humanoids.
+    system, and the next call pays for fresh pages.
 
     `devices` splits the CPU into that many JAX devices (one per core is best), for `jax.shard_map` or
     `soa.sharded_rollout`: a batch shared out over devices keeps all cores busy where one program does not.
@@ -51,7 +50,7 @@ def fast_cpu(devices: int | None = None, *, batches: bool = True, waiting: bool 
     _keep_freed_memory()
     if multi_output_fusion():
         return
-    # Loops over a chunk are long enough as they are; unrolled, they take a fifth longer to compile and no less to run.
+    # Loops over a chunk are long enough as they are; unrolled, they take longer to compile and no less to run.
     option = f"{MULTI_OUTPUT_FUSION}=true,xla_cpu_disable_loop_unrolling"
     extra = re.search(r"--xla_backend_extra_options=(\S*)", flags)
     if extra is None:
@@ -65,8 +64,7 @@ def low_latency_cpu() -> None:
     """Answer soon rather than much, for control loops. Call it first, before JAX has computed anything.
 
     JAX hands every computation on a CPU to another thread, so that Python can go on; waking that thread takes longer
-    than the dynamics of a robot. This runs computations in the thread that asks for them: one forward dynamics of an
-    arm comes back in 13 us (`experiments/one_kernel_speed.py`). The same as JAX's own setting
+    than the dynamics of a robot. This runs computations in the thread that asks for them. The same as JAX's own setting
     `jax_cpu_enable_async_dispatch=False`. Large batches want `fast_cpu` instead.
 
     >>> soa.low_latency_cpu()  # first of all, before JAX has computed anything  # doctest: +SKIP
@@ -91,7 +89,7 @@ def _keep_freed_memory() -> None:
 
     Threads other than the first take memory from heaps of 64 MiB, and an empty heap goes back to the system whatever
     the threshold, unless less than the padding is free below it. (A single arena for all threads would need no padding,
-    but XLA's compiler threads would wait for each other: a humanoid's dynamics took half a second longer to compile.)
+    but XLA's compiler threads would wait for each other: that takes longer to compile.)
     """
     M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4  # of malloc.h
     heap = 64 << 20

@@ -57,7 +57,8 @@ def compiled(function: Callable | None = None, *, through_door: bool = True, not
     """Decorator: `function(model, ...)` as one compiled program where it is called outside of a trace.
 
     Where one of the arguments `not_with` is given (is not None, False or empty), the function runs as it is: it looks
-    at values then.
+    at values then. `through_door`: into machine code of our own if it can be read, which is not worth trying for what
+    has an eigenvalue problem or a search in it.
     """
     if function is None:
         return lambda f: compiled(f, through_door=through_door, not_with=not_with)
@@ -73,6 +74,8 @@ def compiled(function: Callable | None = None, *, through_door: bool = True, not
         for name, value in named:
             if name in not_with and not _absent(value):
                 return function(*args, **kwargs)
+            if isinstance(value, list) and all(isinstance(x, str) for x in value):
+                value = tuple(value)  # names, as an option
             if _is_option(value):
                 parts.append((name, None, (type(value), value)))
                 continue
@@ -96,9 +99,20 @@ def _is_option(x: Any) -> bool:
 
 
 def _is_input(x: Any) -> bool:
-    return not isinstance(x, Tracer) and (
-        type(x) is float or (isinstance(x, jax.Array | np.ndarray | np.generic) and x.dtype.kind in "fiub")
-    )
+    if type(x) is float:
+        return True
+    if isinstance(x, Tracer):
+        return False
+    if isinstance(x, jax.Array):
+        # What is more precise than JAX computes now, `jit` would round without a word.
+        return _computed_as_it_is(x.dtype)
+    return isinstance(x, np.ndarray | np.generic) and x.dtype.kind in "fiub"
+
+
+def _computed_as_it_is(dtype: np.dtype) -> bool:
+    if dtype.kind not in "fiub":
+        return False
+    return dtype.itemsize < 8 or bool(getattr(jax.config, "jax_enable_x64", False))
 
 
 def _absent(value: Any) -> bool:
@@ -107,11 +121,12 @@ def _absent(value: Any) -> bool:
 
 def _check_rotations(named: Sequence[tuple[str, Any]]) -> None:
     """What a model says of configurations whose values it can see."""
-    check = getattr(named[0][1], "check_rotations", None) if named else None
+    model = named[0][1] if named else None
+    check = getattr(type(model), "check_rotations", None)  # not bound: Equinox takes longer to bind than this to check
     if check is not None:
         for name, value in named[1:]:
             if name in _CONFIGURATIONS:
-                check(value, name)
+                check(model, value, name)
 
 
 def _program(function: Callable, through_door: bool, count: int, parts: Sequence) -> Callable:

@@ -7,6 +7,7 @@ number their links limb by limb, so the indices that sweeps need are a handful o
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -76,3 +77,8 @@ def _joined(x: Array, pieces: list[tuple[int, int, int]]) -> Array:
         else:
             parts.append(jax.lax.slice_in_dim(x, start, start + count))
     return parts[0] if len(parts) == 1 else jnp.concatenate(parts)
+
+
+def owned(x: Any) -> Any:
+    """The same; of a NumPy array a copy, whose memory JAX may use as it is, since nobody else can write to it."""
+    return np.array(x) if isinstance(x, np.ndarray) else x

@@ -16,7 +16,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 import numpy as np  # noqa: E402
 from helpers.every_function import CORE, entries_on  # noqa: E402
 from helpers.function_states import MODELS, states  # noqa: E402
-from helpers.transformed import compiled_together, complaints  # noqa: E402
+from helpers.numpy_programs import evaluated  # noqa: E402
+from helpers.transformed import error_of, row, tolerance_of, traced_once  # noqa: E402
 from jax.sharding import Mesh, NamedSharding, PartitionSpec  # noqa: E402
 
 
@@ -30,22 +31,21 @@ def check(devices: int, model_name: str, names: list[str]) -> dict[str, str]:
     spread = jax.device_put(batch, NamedSharding(mesh, split))
     everywhere = jax.device_put(model, NamedSharding(mesh, whole))
 
-    def one_at_a_time(f):
-        return lambda: jax.lax.map(lambda s: f(model, s), batch)
-
-    def mapped(f):
-        local = jax.shard_map(jax.vmap(f, (None, 0)), mesh=mesh, in_specs=(whole, split), out_specs=split)
-        return lambda: local(everywhere, spread)
-
-    def divided(f):
-        return lambda: jax.vmap(f, (None, 0))(everywhere, spread)
-
     wrong = {}
-    expected, _ = compiled_together(names, one_at_a_time)
-    for how, run in (("shard_map", mapped), ("sharded inputs", divided)):
-        actual, bad = compiled_together(names, run)
-        found = {**bad, **complaints(actual, expected, "float64")}
-        wrong.update({f"{name} ({how})": what for name, what in found.items()})
+    for name in names:
+        f = traced_once(name)
+        program = jax.make_jaxpr(f)(model, row(batch, 0))
+        each = [evaluated(program, jax.tree.leaves((model, row(batch, k)))) for k in range(devices)]
+        expected = [np.stack(x) for x in zip(*each, strict=True)]
+        mapped = jax.shard_map(jax.vmap(f, (None, 0)), mesh=mesh, in_specs=(whole, split), out_specs=split)
+        for how, run in (("shard_map", mapped), ("sharded inputs", jax.vmap(f, (None, 0)))):
+            try:
+                error = error_of(jax.jit(run)(everywhere, spread), expected)
+                complaint = "" if error <= tolerance_of(name, "float64") else f"relative error {error:.1e}"
+            except Exception as raised:  # whatever it is, it goes into the report
+                complaint = f"{type(raised).__name__}: {raised}".split("\n")[0][:300]
+            if complaint:
+                wrong[f"{name} ({how})"] = complaint
     return wrong
 
 

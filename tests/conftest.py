@@ -4,9 +4,11 @@ that does not grow with the number of tests."""
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import sys
 import time
+from importlib.metadata import version
 from pathlib import Path
 
 # What one test compiled, another (also in another process, or tomorrow) need not compile again.
@@ -16,7 +18,10 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
 os.environ.setdefault("JAXSOA_KERNEL_CACHE", str(cache / "kernels"))
 # XLA compiles faster without optimizing, and tests compile more than they run. Kernels, through which the
 # dynamics go, are not touched by this. Set XLA_FLAGS (to nothing, say) to test all of what users compile.
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+flags = "--xla_backend_optimization_level=0"
+if version("jaxlib").startswith("0.10."):  # newer ones do not know the older, quicker way to write loops
+    flags += " --xla_cpu_use_fusion_emitters=false"
+os.environ.setdefault("XLA_FLAGS", flags)
 
 import jax  # noqa: E402
 
@@ -38,8 +43,8 @@ hypothesis.settings.load_profile("jaxsoa")
 
 # Programs that were compiled stay in memory, and each takes memory maps (a tree's sweeps over a hundred), of which
 # Linux allows a process 65,530 and kills the compiler at the next one. So forget them before either is used up; the
-# cache on disk gives back the larger ones. Two workers fit into some 4 GB.
-MUCH_MEMORY = 2_000_000_000  # bytes
+# cache on disk gives back the larger ones. Two workers fit into 3 GB.
+MUCH_MEMORY = 1_100_000_000  # bytes
 MANY_MAPS = 20_000
 
 
@@ -78,17 +83,12 @@ def _little_memory():
             soa.clear_caches()
 
 
-EXHAUSTIVE = ("test_types.py", "test_every_function.py", "test_every_derivative.py")
-"""Every function in every combination: over an hour of compiling, run by hand with JAXSOA_EVERY_COMBINATION set."""
-
-
-def pytest_collection_modifyitems(items):
-    if "JAXSOA_EVERY_COMBINATION" in os.environ:
-        return
-    by_hand = pytest.mark.skip(reason="set JAXSOA_EVERY_COMBINATION: over an hour of compiling")
-    for item in items:
-        if item.path.name in EXHAUSTIVE and item.get_closest_marker("slow"):
-            item.add_marker(by_hand)
+def pytest_collection_finish(session):
+    """What is here by now stays: the collector of garbage need not look at it, nor come every 700 objects, of which
+    tracing a sweep makes thousands."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 def pytest_runtest_setup(item):
@@ -96,6 +96,22 @@ def pytest_runtest_setup(item):
     deadline = os.environ.get("JAXSOA_TEST_DEADLINE")
     if deadline and time.time() > float(deadline):
         pytest.skip("OUT OF TIME: not run")
+
+
+def available_memory() -> int:
+    """Bytes that programs may still take; a great many where /proc does not tell."""
+    info = Path("/proc/meminfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    found = [int(line.split()[1]) for line in lines if line.startswith("MemAvailable")]
+    return 1024 * found[0] if found else sys.maxsize
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config):
+    """`-n auto`: one for each core, as far as there is memory for each and what it starts."""
+    if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
+        return None  # xdist's own way
+    return max(1, min(os.cpu_count() or 1, available_memory() // (2 * MUCH_MEMORY)))
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -1,4 +1,4 @@
-"""Batches: components, chunks and flags change how answers are computed, never the answers."""
+"""Batches and flags change how answers are computed, never the answers."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ import numpy as np
 import pytest
 
 import jaxsoa as soa
-from jaxsoa import batching, cpu
-from jaxsoa.batching import linear_map, linear_zeros
+from jaxsoa import cpu
+from jaxsoa.dynamics.linear_maps import linear_map, linear_zeros
 from jaxsoa.indexing import stretches, take_rows
 
-SLOW = pytest.mark.slow
 FLAG = "--xla_backend_extra_options=xla_cpu_use_multi_output_fusion=true"
 
 
@@ -46,17 +45,6 @@ def assert_close(x, y):
         np.testing.assert_allclose(np.asarray(x) / scale, np.asarray(y) / scale, rtol=0, atol=1e-11)
 
     jax.tree.map(close, x, y)
-
-
-@SLOW
-@pytest.mark.parametrize("robot", [soa.models.chain(3), soa.models.dual_arm()], ids=["chain", "tree"])
-def test_chunks_with_a_remainder_equal_one_state_at_a_time(robot, monkeypatch):
-    monkeypatch.setattr(batching, "chunk_of", lambda *_, **__: 4)
-    monkeypatch.setenv("XLA_FLAGS", FLAG)  # read at trace time here; XLA itself read its flags long ago
-    assert batching.multi_output_fusion()
-    one, arguments = everything(robot), states(robot, 11)
-    batched = jax.jit(jax.vmap(one))(*arguments)
-    assert_close(batched, jax.lax.map(lambda x: one(*x), arguments))
 
 
 NOT_DYNAMICS = ("topology", "limits", "frame_rotation", "frame_position", "base_mass", "base_com", "base_inertia")
@@ -90,19 +78,6 @@ def test_derivatives_of_models_that_differ_in_one_leaf_in_one_state(leaf):
     robot = soa.models.random_tree(3, 3, floating_base=True, armature=True, damping=True, friction=True)
     functions = [soa.forward_dynamics, gradient, soa.linearize_forward_dynamics, soa.linearize_inverse_dynamics]
     assert_close(*one_leaf_batched(robot, leaf, functions))
-
-
-@pytest.mark.parametrize("itemsize", [4, 8])
-@pytest.mark.parametrize("states", [1, 64, 129, 256, 300, 1000, 4096, 16384])
-def test_chunks_are_odd_numbers_of_cache_lines_and_waste_little(states, itemsize):
-    size = batching.chunk_of(states, batching.SWEEP_CHUNK, itemsize)
-    if size is None:
-        assert states * itemsize <= batching.SWEEP_CHUNK // 2
-        return
-    assert size * itemsize % 128 == 64
-    assert -(-states // size) * size <= 1.07 * states
-    dense = batching.chunk_of(states, batching.SWEEP_CHUNK, itemsize, dense=True)
-    assert states % 256 or states % dense == 0
 
 
 def test_one_robot_per_state():
@@ -216,7 +191,7 @@ def test_the_flag_changes_no_answer(make, tmp_path):
     answers = []
     for flags in ("", FLAG):
         path = tmp_path / f"{len(flags)}.npz"
-        environment = {**os.environ, "XLA_FLAGS": flags}
+        environment = {**os.environ, "XLA_FLAGS": flags, "JAXSOA_KERNELS": "0"}
         here = os.path.dirname(__file__)
         subprocess.run([sys.executable, "-c", program, str(path), here], check=True, env=environment)
         with np.load(path) as data:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import csv
+import os
+import signal
+import sys
 
 import jax
 import numpy as np
 import pytest
+from helpers.mimicking import A, B, gripper_text
 
 import jaxsoa as soa
 from jaxsoa.cli import COMMANDS, main, tables
@@ -141,6 +145,53 @@ def test_an_interrupted_write_leaves_nothing(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+LONG = ["simulate", "pendulum:2", "--steps", "20000", "--dt", "0.001", "--integrator", "semi_implicit_euler"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="asks the system for limits that Windows does not have")
+@pytest.mark.parametrize("ending", [".npz", ".csv"])
+def test_a_full_disk_is_one_line_and_leaves_nothing(ending, tmp_path, capsys):
+    """As far as a program sees: no file may grow beyond some bytes, and the system refuses the rest."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    # Nor may JAX keep half a program on disk, where other tests would find it.
+    least = jax.config.jax_persistent_cache_min_compile_time_secs
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 1e9)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, hard))
+    try:
+        code = main([*LONG, "-o", str(tmp_path / f"motion{ending}")])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", least)
+    _, err = lines(capsys)
+    assert code == 2 and err.startswith("jaxsoa: ") and err.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("when", ["computing", "writing"])
+def test_an_interrupt_is_130_and_leaves_no_part_of_a_file(when, tmp_path, capsys, monkeypatch):
+    """SIGINT, as Ctrl-C sends it, by the process to itself: in the middle of its work, or of a file."""
+    where, name = (soa, "rollout") if when == "computing" else (np, "savetxt")
+    inner = getattr(where, name)
+
+    def interrupted(target, *arguments, **options):
+        if when == "writing":
+            target.write_text("half")
+        os.kill(os.getpid(), signal.SIGINT)
+        return inner(target, *arguments, **options)
+
+    monkeypatch.setattr(where, name, interrupted)
+    # Where tests run in the background, a shell may have had SIGINT ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        assert main([*LONG, "-o", str(tmp_path / "motion.csv")]) == 130
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert lines(capsys)[1].splitlines()[-1] == "jaxsoa: interrupted"
+    assert not list(tmp_path.iterdir())
+
+
 def test_no_name_of_a_file_reaches_the_terminal_as_it_is(tmp_path, arm, capsys):
     """Escape sequences in names of files, links and robots; and messages have an end."""
     for name in ("\x9b31m", "\u202eevil", "a\u2028b", "a&#10;b"):
@@ -192,6 +243,20 @@ def test_simulate_stops_joints_at_their_limits_and_says_which(arm, tmp_path, cap
         assert reached > 0.45 if limits == "ignored" else reached < 0.14
     assert main(["simulate", str(arm), "--v", "0.01", "--steps", "50", "--dt", "0.01"]) == 0
     assert "limits" not in lines(capsys)[0]
+
+
+def test_simulate_couples_mimic_joints_unless_they_are_free(tmp_path, capsys):
+    (tmp_path / "gripper.urdf").write_text(gripper_text())
+    off = {}
+    for mimics in ("coupled", "free"):
+        motion = tmp_path / f"{mimics}.npz"
+        options = ["--v", "shoulder=1", "--steps", "20", "--dt", "0.01", "-o", str(motion)]
+        options += [] if mimics == "coupled" else ["--mimics", "free"]
+        assert main(["simulate", str(tmp_path / "gripper.urdf"), *options]) == 0
+        q = np.load(motion)["q"]
+        off[mimics] = np.abs(q - (q[:, [0, 3]] @ A.T + B)).max()
+    lines(capsys)
+    assert off["coupled"] < 1e-5 < 1e-2 < off["free"]  # in single precision
 
 
 def test_a_broken_file_is_one_line_and_a_traceback_if_asked(arm, capsys):
@@ -268,6 +333,32 @@ def test_simulate_writes_the_motion_of_rollout(tmp_path, capsys):
         rows = list(csv.reader(file))
     assert rows[0] == ["time", "q.joint1", "q.joint2", "v.joint1", "v.joint2", "energy"]
     assert len(rows) == 105 and [float(x) for x in rows[1][:5]] == [0, 0, 0.5, 0, 1e200]
+
+
+URDF_OF_A_BRICK = """<robot name="brick"><link name="brick"><inertial><mass value="2"/>
+<inertia ixx="0.01" iyy="0.01" izz="0.01" ixy="0" ixz="0" iyz="0"/></inertial>
+<collision><geometry><box size="0.2 0.2 0.1"/></geometry></collision></link></robot>"""
+
+
+def test_simulate_on_the_ground(tmp_path, capsys):
+    """A brick falls 1 cm and stays."""
+    path, npz = tmp_path / "brick.urdf", tmp_path / "m.npz"
+    path.write_text(URDF_OF_A_BRICK)
+    common = ["simulate", str(path), "--floating-base", "--q", "floating_base=1,0,0,0,0,0,0.06", "--seconds", "0.2"]
+    common += ["--dt", "0.004", "-o", str(npz)]
+    assert main([*common, "--ground", "0.5", "--touching", "brick", "--picture", str(tmp_path / "m.png")]) == 0
+    assert "semi_implicit_euler" in lines(capsys)[0]
+    with np.load(npz) as file:
+        np.testing.assert_allclose(file["q"][-1], [1, 0, 0, 0, 0, 0, 0.05], atol=1e-9)
+        assert np.abs(file["v"][-1]).max() < 1e-9
+    assert main(["simulate", "pendulum", "--ground"]) == 2 and "not a file" in lines(capsys)[1]
+    assert main([*common, "--force", "--ground", "-1"]) == 2 and "friction must not be negative" in lines(capsys)[1]
+    assert main([*common, "--force", "--ground", "--touching", "bric"]) == 2
+    for text, words in (
+        ("floating_base=1,0,0", "has 7 entries in q, got 3"),
+        ("1,floating_base=0", "before the first"),
+    ):
+        assert main(["simulate", str(path), "--floating-base", "--q", text]) == 2 and words in lines(capsys)[1]
 
 
 def test_linearize_finds_the_falling_pendulum(tmp_path, capsys):

@@ -24,6 +24,14 @@ def test_every_file_named_exists():
     assert not missing
 
 
+def test_every_name_said_to_be_in_a_file_is_there():
+    text = " ".join(CONTRIBUTING.read_text(encoding="utf-8").split())
+    places = re.findall(r"`(\w+)` (?:of|in) `(jaxsoa/[\w/]+\.py)`", text)
+    assert len(places) >= 2
+    missing = [(name, file) for name, file in places if not re.search(rf"\b{name}\b", (ROOT / file).read_text("utf-8"))]
+    assert not missing
+
+
 @pytest.mark.slow
 def test_the_examples_run():
     names, count = run_python_blocks(CONTRIBUTING)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers.every_function import TABLE, public_names
 
 import jaxsoa as soa
 from jaxsoa import eager, kernels
@@ -50,6 +53,56 @@ def test_one_program_for_all_values_of_a_model_and_one_per_name():
     assert programs() == before + 1  # by keyword is another form of the call
     places = [soa.frame_pose(ARM, q, frame)[1] for frame in ARM.frame_names[-2:]]
     assert np.linalg.norm(places[0] - places[1]) > 0.1 and programs() == before + 3
+
+
+def test_mechanisms_contacts_and_searches_are_compiled_too():
+    """Numbers (stabilization, a seed) are inputs of the program, names and counts a part of it; a list of names too."""
+    robot, loops, q = soa.closed_chain.mechanisms.four_bar()
+    v, tau = jnp.zeros(3), jnp.ones(3)
+    floor = soa.contact.Scene(soa.contact.Points("tip", radii=[0.05]), soa.contact.Plane(height=-2.0), 0.5)
+    at = jnp.array([0.3, 0.4])
+    target = soa.frame_pose(ARM, at, "tip")[1]
+
+    def calls(k):
+        found = soa.closed_chain.loop_forward_dynamics(robot, loops, q, v, (1 + k) * tau, stabilization=(5.0 + k, 5.0))
+        closed = soa.closed_chain.close_loops(robot, loops, q + 0.01 * k, hold=["left1_joint"])
+        touched = soa.contact.step(ARM, floor, at, jnp.ones(2) * k, jnp.zeros(2), 0.01 + 0.001 * k)
+        seen = soa.inverse_kinematics(ARM, at + 0.1, "tip", target, seeds=2, key=k)
+        return found.a, closed, touched.q, seen.success
+
+    calls(0)
+    before = programs()
+    again = calls(1)
+    assert programs() == before and again[-1]
+    expected = jax.jit(
+        lambda: soa.closed_chain.loop_forward_dynamics(robot, loops, q, v, 2 * tau, stabilization=(6, 5))
+    )()
+    np.testing.assert_allclose(again[0], expected.a, atol=1e-12)
+    zeros = jnp.zeros_like(FLOATING.neutral())
+    hinge = soa.closed_chain.ball(FLOATING.frame_names[0], FLOATING.frame_names[-1])
+    with pytest.raises(ValueError, match="quaternion of zeros"):
+        soa.closed_chain.loop_jacobian(FLOATING, (hinge,), zeros)
+
+
+UNCOMPILED = {
+    "made of functions, to be jitted as a whole": """optimize. simulate.conserving simulate.vector_field
+        simulate.with_mom simulate.solve_adaptively simulate.trajectory_sensitivity simulate.linearize_actuated
+        simulate.mount""",
+    "a loop over time, compiled inside": "soa.rollout simulate.grasp_rollout identify.trajectory_residual",
+    "thin, around what is compiled": """closed_chain.close_loops contact.step soa.inverse_kinematics
+        soa.differential_inverse""",
+    "gives operators, which are lazy, or a model": """soa.operators closed_chain.grasp_operators decomposition.
+        estimation.random_model closed_chain.holding closed_chain.coupled soa.with_inertial""",
+    "takes pairs of robots and names": "closed_chain.cut_chain",
+}
+
+
+def test_every_function_of_a_state_is_compiled_or_has_a_reason_not_to_be():
+    names = public_names()
+    functions = {n: names[n] for n in (name.split(",")[0] for name in TABLE) if inspect.isfunction(names.get(n))}
+    plain = {name for name, function in functions.items() if not hasattr(function, "__wrapped__")}
+    reasons = tuple(" ".join(UNCOMPILED.values()).split())
+    assert len(functions) > 100 and not [name for name in plain if not name.startswith(reasons)]
 
 
 def test_messages_come_before_anything_is_compiled():

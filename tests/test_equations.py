@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import ast
 import functools
-import importlib
 import inspect
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from helpers.equation_table import EQUATIONS, ROOT, resolve, tables
 
 import jaxsoa as soa
-
-ROOT = Path(__file__).parents[1]
-EQUATIONS = ROOT / "jaxsoa" / "EQUATIONS.md"
+from jaxsoa.algebra.rules import OPTIONAL, RULES
 
 #: Chapters of each paper with the number of their last equation.
 NUMBERED = {
@@ -41,36 +42,7 @@ NAMED = {
 }
 
 
-def tables() -> dict[str, list[list[str]]]:
-    """Rows (where, what, code, test) by section."""
-    sections: dict[str, list[list[str]]] = {}
-    rows: list[list[str]] = []
-    for line in EQUATIONS.read_text(encoding="utf-8").splitlines():
-        if line.startswith("## "):
-            rows = sections.setdefault(line[3:], [])
-        elif line.startswith("| ") and not line.startswith(("| where", "| ---")):
-            rows.append([cell.strip() for cell in line.strip("|").split(" | ")])
-    return sections
-
-
 ROWS = [(section, row) for section, rows in tables().items() for row in rows]
-
-
-def resolve(name: str) -> object:
-    """`jaxsoa.module.thing.attribute["key"]` by import."""
-    match = re.fullmatch(r'(jaxsoa(?:\.\w+)+)(?:\["([^"]+)"\])?', name)
-    assert match, f"{name} is no name"
-    path, key = match.groups()
-    parts = path.split(".")
-    for cut in range(len(parts), 0, -1):
-        try:
-            found: object = importlib.import_module(".".join(parts[:cut]))
-        except ModuleNotFoundError:
-            continue
-        for attribute in parts[cut:]:
-            found = getattr(found, attribute)
-        return found if key is None else found[key]  # pyright: ignore[reportIndexIssue]
-    raise AssertionError(name)
 
 
 @functools.cache
@@ -109,9 +81,26 @@ def test_no_numbered_equation_is_missing(section):
     assert all(name in text for name in NAMED[section]), [name for name in NAMED[section] if name not in text]
 
 
+EVERYTHING = "JAXSOA_EVERY_COMBINATION" in os.environ
+FEW = ("tests/dynamics/test_papers.py", "tests/linearized/test_lemmas.py", "tests/spatial")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "parts",
+    [FEW, pytest.param((), marks=pytest.mark.skipif(not EVERYTHING, reason="set JAXSOA_EVERY_COMBINATION"))],
+    ids=["few", "all"],
+)
+def test_the_named_tests_run_the_named_functions(parts):
+    command = [sys.executable, str(Path(__file__).with_name("check_equations.py")), *parts]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-1000:]
+
+
 def test_every_identity_of_the_registry_is_in_the_table():
     listed = set(re.findall(r'jaxsoa\.IDENTITIES\["([^"]+)"\]', EQUATIONS.read_text(encoding="utf-8")))
-    assert listed == set(soa.IDENTITIES)
+    rules = {rule.name for rule in (*RULES, *OPTIONAL.values())}  # of the same equations, which they name themselves
+    assert rules <= set(soa.IDENTITIES) and listed == set(soa.IDENTITIES) - rules
 
 
 # --- docstrings -------------------------------------------------------------------------------------------------------
@@ -151,9 +140,7 @@ def test_every_public_name_says_what_it_is(name):
         annotations = " ".join(str(a) for a in thing.__annotations__.values())
         assert "return" in thing.__annotations__, f"{name} does not say what it returns"
         arrays = re.findall(r"\bArray\b|ndarray", annotations)
-        assert not arrays or SHAPED.search(annotations) or SHAPE.search(text), (
-            f"{name}: arrays of unsaid shape"
-        )
+        assert not arrays or SHAPED.search(annotations) or SHAPE.search(text), f"{name}: arrays of unsaid shape"
 
 
 @pytest.mark.parametrize("name", [name for name, thing in PUBLIC.items() if inspect.isclass(thing)])

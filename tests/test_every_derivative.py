@@ -1,7 +1,8 @@
-"""Second derivatives of every smooth public function, by all four compositions of forward and reverse mode.
+"""First and second derivatives of every smooth public function, by all four compositions of forward and reverse mode.
 
 Each function becomes a number that depends on two: how far state and model are moved along two directions. Its Hessian
-is then (2, 2), however large the robot.
+is then (2, 2), however large the robot. The programs that JAX makes of the derivatives are computed by NumPy, which
+saves compiling them; those of a few functions are compiled as well.
 """
 
 from __future__ import annotations
@@ -13,16 +14,34 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers.every_function import CORE, TABLE
+from helpers.every_function import TABLE
 from helpers.function_states import MODELS, states
-from helpers.transformed import traced_once
+from helpers.numpy_programs import evaluated
+from helpers.transformed import by_numpy, traced_once
 
 import jaxsoa as soa
 
-FORWARD, REVERSE = jax.jacfwd, jax.jacrev
-COMPOSITIONS = [(outer, inner) for outer in (FORWARD, REVERSE) for inner in (FORWARD, REVERSE)]
 SLOW = pytest.mark.slow
-ALL = [SLOW, pytest.mark.skipif("JAXSOA_EVERY_COMBINATION" not in os.environ, reason="an hour of compiling: by hand")]
+EVERYTHING = "JAXSOA_EVERY_COMBINATION" in os.environ
+"""Every function in all compositions also inside a loop, checkpointed and not. Without this each has two, in turn."""
+ALL = [SLOW, pytest.mark.skipif(not EVERYTHING, reason="much compiling: set JAXSOA_EVERY_COMBINATION")]
+ALONG, ACROSS = jnp.asarray([0.8, 0.6]), jnp.asarray([-0.3, 1.1])
+
+
+def forward(f: Callable, direction) -> Callable:
+    return lambda x: jax.jvp(f, (x,), (direction,))[1]
+
+
+def reverse(f: Callable, direction) -> Callable:
+    return lambda x: jax.grad(f)(x) @ direction
+
+
+COMPOSITIONS = {
+    "forward of forward": (forward, forward),
+    "forward of reverse": (forward, reverse),
+    "reverse of forward": (reverse, forward),
+    "reverse of reverse": (reverse, reverse),
+}
 
 
 def is_float(x) -> bool:
@@ -61,19 +80,46 @@ def as_number(name: str, model, state) -> Callable:
     return f
 
 
-def hessians(f: Callable, x) -> list:
-    return [outer(inner(f))(x) for outer, inner in COMPOSITIONS]
+def second(f: Callable, how: str) -> Callable:
+    """Its second derivative along two directions, a number."""
+    outer, inner = COMPOSITIONS[how]
+    return outer(inner(f, ALONG), ACROSS)
 
 
-def assert_alike(found: list, what: str) -> None:
-    """Equal to one another and symmetric, to the rounding of second derivatives; and not all zero by accident."""
-    first = np.asarray(found[0])
-    assert np.isfinite(first).all(), f"{what}: {first}"
-    scale = max(np.abs(first).max(), 1e-2)
-    for other, (outer, inner) in zip(found, COMPOSITIONS, strict=True):
-        error = np.abs(np.asarray(other) - first).max() / scale
-        assert error < 1e-9, f"{what}: {outer.__name__} of {inner.__name__} deviates by {error:.1e}"
-    assert np.abs(first - first.T).max() / scale < 1e-9, f"{what}: the Hessian is not symmetric"
+def program_of(f: Callable, x) -> Callable:
+    """The function by its program, made once and computed by NumPy."""
+    program = jax.make_jaxpr(f)(x)
+    return lambda x: evaluated(program, [x])[0]
+
+
+def differences(gradient: Callable, x) -> float:
+    """The second derivative by central differences of the gradient, of fourth order in their step."""
+
+    def slope(step):
+        return (gradient(x + step * ACROSS) - gradient(x - step * ACROSS)) @ ALONG / (2 * step)
+
+    return float(4 * slope(1e-3) - slope(2e-3)) / 3
+
+
+def assert_the_gradient(f: Callable, gradient: Callable, x, what: str) -> None:
+    """The first derivative against central differences of values: second ones are only compared with its own."""
+
+    def slope(step):
+        return (f(x + step * ALONG) - f(x - step * ALONG)) / (2 * step)
+
+    found, expected = float(gradient(x) @ ALONG), float(4 * slope(1e-3) - slope(2e-3)) / 3
+    assert abs(found - expected) < 1e-6 * max(abs(found), 1e-2), f"{what}: gradient {found}, differences {expected}"
+
+
+def assert_alike(found: dict[str, float], expected: float, what: str) -> None:
+    """Equal to one another to the rounding of second derivatives, and to differences to theirs."""
+    first = float(next(iter(found.values())))
+    assert np.isfinite(first), f"{what}: {first}"
+    scale = max(abs(first), 1e-2)
+    assert abs(first - expected) < 1e-6 * scale, f"{what}: {first} where differences of the gradient are {expected}"
+    for how, value in found.items():
+        error = abs(float(value) - first) / scale
+        assert error < 1e-9, f"{what}: {how} deviates by {error:.1e}"
 
 
 def problem_of(name: str, model: str):
@@ -83,45 +129,60 @@ def problem_of(name: str, model: str):
 
 EVERY_DAY = ("soa.forward_dynamics", "soa.inverse_dynamics", "soa.solve_mass_matrix")
 SMOOTH = [name for name, entry in TABLE.items() if entry.smooth]
+FACTORS = jnp.arange(1.0, 3.0)
+
+
+def looped(f: Callable, checkpoint: bool) -> Callable:
+    """A loop around the function, which with `checkpoint` forgets what derivatives need and computes it again."""
+    body = jax.checkpoint(f) if checkpoint else f
+    return lambda x: jax.lax.scan(lambda total, k: (total + body(x * k), None), jnp.zeros(()), FACTORS)[0]
 
 
 def parameters() -> list:
-    """(function, model): the pendulum for every function of a tree, a floating tree for those of every day."""
-    small = [(n, "pendulum" if TABLE[n].on == "tree" else TABLE[n].on) for n in SMOOTH]
-    marked = [pytest.param(*case, marks=SLOW if case[0] in EVERY_DAY else ALL) for case in small]
-    return marked + [pytest.param(n, "floating", marks=ALL) for n in CORE if n in EVERY_DAY]
+    """Functions of a tree on two links, one of them on a spherical joint; some of them on a floating one too."""
+    found = [(name, "small" if TABLE[name].on == "tree" else TABLE[name].on) for name in SMOOTH]
+    found += [(name, "floating") for name in EVERY_DAY]
+    return [pytest.param(*pair, marks=SLOW, id=", ".join(pair)) for pair in found]
 
 
 @pytest.mark.parametrize(("name", "model"), parameters())
-def test_all_compositions_of_both_modes_agree(name, model):
-    f = problem_of(name, model)
-    assert_alike(jax.jit(lambda x: hessians(f, x))(jnp.zeros(2)), name)
+def test_compositions_of_both_modes_agree(name, model):
+    """All four of the function, and of a loop around it two in turn, one of them checkpointed."""
+    f, x = problem_of(name, model), jnp.zeros(2)
+    gradient = program_of(jax.grad(f), x)
+    assert_the_gradient(program_of(f, x), gradient, x, name)
+    found = {how: float(by_numpy(second(f, how), x)) for how in COMPOSITIONS}
+    assert_alike(found, differences(gradient, x), name)
+    at_zero = next(iter(found.values())) * float(jnp.sum(FACTORS**2))  # f(k x) has k^2 times that of f(x)
+    ways = [(how, checkpoint) for checkpoint in (True, False) for how in COMPOSITIONS]
+    if not EVERYTHING:
+        turn = SMOOTH.index(name) % 4
+        ways = [ways[turn], ways[4 + (turn + 1 + SMOOTH.index(name) // 4 % 3) % 4]]
+    found = {f"{how}, checkpoint={c}": by_numpy(second(looped(f, c), how), x) for how, c in ways}
+    assert_alike(found, at_zero, f"a loop around {name}")
 
 
-@pytest.mark.parametrize("name", [pytest.param("soa.forward_dynamics", marks=SLOW)])
-def test_all_compositions_agree_inside_a_scan(name):
-    """The Hessians of a loop around the function, and a loop around its Hessians."""
-    f = problem_of(name, "pendulum")
+@pytest.mark.parametrize("name", [EVERY_DAY[0], *(pytest.param(name, marks=ALL) for name in EVERY_DAY[1:])])
+@pytest.mark.slow
+def test_compiled_compositions_of_both_modes_agree(name):
+    """The function, a loop around it, and a loop around its derivatives."""
+    f, x = problem_of(name, "small"), jnp.zeros(2)
+    # One program each: together they compile far longer than one after the other.
+    found = {how: jax.jit(second(f, how))(x) for how in COMPOSITIONS}
+    expected = float(by_numpy(second(f, "forward of reverse"), x))
+    assert_alike(found, expected, name)
 
-    def looped(x):
-        return jax.lax.scan(lambda total, k: (total + f(x * k), None), jnp.zeros(()), jnp.arange(1.0, 3.0))[0]
+    def inside(how):
+        return lambda x: jnp.sum(jax.lax.map(lambda k: second(lambda x: f(k * x), how)(x), FACTORS))
 
-    @jax.jit
-    def both(x):
-        inside = jax.lax.map(lambda k: hessians(lambda x: f(k * x), x), jnp.arange(1.0, 3.0))
-        return hessians(looped, x), [jnp.sum(h, axis=0) for h in inside]
-
-    around, inside = both(jnp.zeros(2))
-    assert_alike(around, name)
-    assert_alike([around[0], *inside[1:]], name)
+    found = {how: jax.jit(second(looped(f, False), how))(x) for how in COMPOSITIONS}
+    found |= {f"{how}, inside": jax.jit(inside(how))(x) for how in COMPOSITIONS}
+    assert_alike(found, expected * float(jnp.sum(FACTORS**2)), "the loop")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("checkpoint", [True, pytest.param(False, marks=ALL), pytest.param("segments", marks=ALL)])
-@pytest.mark.parametrize(
-    "integrator",
-    ["semi_implicit_euler", *(pytest.param(x, marks=ALL) for x in ("rk4", "implicit_midpoint"))],
-)
+@pytest.mark.parametrize("checkpoint", [True, False, "segments"])
+@pytest.mark.parametrize("integrator", sorted(soa.simulate.INTEGRATORS))
 def test_all_compositions_agree_through_a_rollout(checkpoint, integrator):
     robot = soa.models.pendulum(2)
     q, v = jnp.asarray([0.3, -0.7]), jnp.asarray([0.5, 1.0])
@@ -130,18 +191,22 @@ def test_all_compositions_agree_through_a_rollout(checkpoint, integrator):
         path = soa.rollout(robot, q, v + x, None, 0.05, steps=4, checkpoint=checkpoint, integrator=integrator)
         return jnp.sum(path.v) + jnp.sum(path.q**2)
 
-    step = 1e-5
+    x = jnp.zeros(2)
+    found = {how: by_numpy(second(f, how), x) for how in COMPOSITIONS}
+    assert_alike(found, differences(program_of(jax.grad(f), x), x), "rollout")
 
-    @jax.jit
-    def everything(x):
-        ways = step * jnp.eye(2)
-        gradient = jax.grad(f)
-        slopes = jax.lax.map(lambda d: (gradient(x + d) - gradient(x - d)) / (2 * step), ways)
-        return hessians(f, x), slopes
 
-    found, differences = everything(jnp.zeros(2))
-    assert_alike(found, "rollout")
-    np.testing.assert_allclose(found[0], differences, atol=1e-7 * np.abs(differences).max())
+@pytest.mark.slow
+def test_whole_hessians_in_all_compositions():
+    """Matrices, whose columns JAX computes as a batch."""
+    f, x = problem_of("soa.forward_dynamics", "pendulum"), jnp.zeros(2)
+    ways = (jax.jacfwd, jax.jacrev)
+    found = [np.asarray(jax.jit(outer(inner(f)))(x)) for outer in ways for inner in ways]
+    scale = np.abs(found[0]).max()
+    assert scale > 1e-2
+    for other in found:
+        np.testing.assert_allclose(other, found[0], rtol=0, atol=1e-9 * scale)
+        np.testing.assert_allclose(other, other.T, rtol=0, atol=1e-9 * scale)
 
 
 def second_difference(f: Callable, x, a, b) -> float:

@@ -14,7 +14,7 @@ import pytest
 from jax import export
 
 import jaxsoa as soa
-from jaxsoa.export import SEAL
+from jaxsoa.io.export import SEAL
 
 ROBOT = soa.models.puma560()
 

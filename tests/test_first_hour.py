@@ -151,7 +151,7 @@ def test_the_ground_of_a_picture_is_at_zero():
     heights = {}
     for height in (2.0, -2.0):
         q = robot.neutral().at[6].set(height)
-        stage = _Stage(robot, q, None, None, False, (200, 150), (0.5, 0.4))
+        stage = _Stage(robot, q, None, None, None, None, False, (200, 150), (0.5, 0.4))
         bodies = bodies_at(robot, stage.shapes, stage.where, 0)
         heights[height] = len(shadow_triangles(bodies, stage.camera).points)
         rows = grid_triangles(stage.camera, stage.low, stage.high).points[..., 1]

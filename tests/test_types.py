@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 from helpers.every_function import CORE, TABLE, entries_on
 from helpers.function_states import MODELS, states
+from helpers.numpy_programs import evaluated
+from helpers.transformed import by_numpy
 
 import jaxsoa as soa
 from jaxsoa import optimize, simulate
@@ -22,10 +24,18 @@ KINDS = {
     "float16": lambda x: jnp.asarray(x, jnp.float16),
     "bfloat16": lambda x: jnp.asarray(x, jnp.bfloat16),
     "weak": lambda x: jnp.asarray(x) * 1.0,
+    "lists": lambda x: np.asarray(x).tolist(),
+    "lists of integers": lambda x: np.rint(np.asarray(x)).astype(int).tolist(),
 }
 """What arguments may be, beside the type of the model."""
 #: What takes long to trace is tried with one kind only.
 LONG = ("optimize.ilqr", "optimize.shooting", "simulate.solve_adaptively")
+COMPUTED_BEFORE = {
+    "soa.solve_mass_matrix, columns", "soa.inverse_kinematics", "optimize.track", "optimize.follow",
+    "identify.trajectory_residual", "closed_chain.close_loops_report", "closed_chain.holding",
+    "closed_chain.close_grasp", "closed_chain.project_grasp", "simulate.grasp_rollout",
+}  # fmt: skip
+"""Entries of the table that compute with the state before the function sees it, and lists cannot be computed with."""
 
 
 def in_kind(state: dict, kind: str) -> dict:
@@ -68,20 +78,34 @@ def model_for(name: str) -> str:
 SLOW = pytest.mark.slow
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=() if n in CORE else SLOW) for n in TABLE if n not in LONG]
-)
-def test_more_precise_arguments_give_results_of_the_models_type(name, at_hand):
+@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in CORE else SLOW) for n in TABLE if n not in LONG])
+def test_arguments_of_any_type_give_results_of_the_models_type(name, at_hand):
     model, state = at_hand(model_for(name))
-    check(TABLE[name], model, in_kind(state, "float64"))
+    for kind in KINDS:
+        if "lists" not in kind or name not in COMPUTED_BEFORE:
+            check(TABLE[name], model, in_kind(state, kind))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "float64"])
-@pytest.mark.parametrize("name", [name for name in entries_on("fixed") if name not in LONG])
-def test_arguments_of_any_type_give_results_of_the_models_type(name, kind, at_hand):
+@pytest.mark.parametrize("name", [n for n in entries_on("fixed") if n not in LONG])
+def test_integers_and_half_precision_mean_the_numbers_they_are(name, at_hand):
+    """What is computed with them is what single precision of the same numbers gives, and not an integer's division."""
     model, state = at_hand("pendulum")
-    check(TABLE[name], model, in_kind(state, kind))
+    program = jax.make_jaxpr(TABLE[name].call)(model, state)
+    for kind in ("integers", "bfloat16"):
+        given = in_kind(state, kind)
+        single = jax.tree.map(lambda x, like: jnp.asarray(x, like.dtype), given, state)
+        found = jax.tree.leaves(by_numpy(TABLE[name].call, model, given))
+        for a, b in zip(found, evaluated(program, jax.tree.leaves((model, single))), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5 * np.abs(b[np.isfinite(b)]).max(initial=1))
+
+
+def test_integer_controls_do_not_make_costs_integers():
+    """Where no robot says what the type is."""
+    problem = optimize.step_problem(lambda x, u: x + u, controls=1, horizon=2, running_cost=lambda x, u: 0.25 * u @ u)
+    controls = [[1], [1]]
+    states = optimize.simulate_controls(problem, jnp.zeros(1, int), controls)
+    np.testing.assert_allclose(optimize.total_cost(problem, states, controls), 0.5 * problem.dt)
 
 
 @pytest.mark.slow

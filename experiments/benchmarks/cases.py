@@ -11,9 +11,12 @@ OPERATIONS = (
     "forward_dynamics",
     "mass_matrix",
     "linearization",
+    "perturbation",
     "gradient",
     "rollout",
+    "scan",  # the same steps of one state, in a loop of the user's own
 )
+SIMULATED = ("rollout", "scan")
 BATCHES = (1, 64, 1024, 4096, 16384)
 DTYPES = ("float64", "float32")
 CHAINS = (8, 16, 64, 256, 512, 1024, 4096)
@@ -41,10 +44,14 @@ def cases(robots: Iterable[str], operations: Iterable[str], batches: Iterable[in
     chosen = []
     for dtype, robot, operation, batch in product(dtypes, robots, operations, batches):
         links = int(robot.split("-")[1]) if robot.startswith("chain-") else 0
+        if operation == "perturbation" and not links and robot != "arm":  # a free base has other tangents elsewhere
+            continue
+        if operation == "scan" and batch > 1:
+            continue
         dense = operation in ("mass_matrix", "linearization")
         if dense and links**2 * batch > 4096 * 64**2:  # gigabytes of answers, for every contender
             continue
-        if links * batch > 4096 * 64 or (operation == "rollout" and (batch > 4096 or links > 256)):
+        if links * batch > 4096 * 64 or (operation in SIMULATED and (batch > 4096 or links > 256)):
             continue
         chosen.append(Case(robot, operation, batch, dtype))
     return chosen

@@ -19,6 +19,12 @@ FRAX = {  # the README of frax, for CPUs
     "OPENBLAS_NUM_THREADS": "1",
 }
 
+FORMS = ("parallel", "operators", "jacfwd")
+"""Other ways of jaxsoa to the same answers, measured where they are asked for by name."""
+
+WAYS = ("argument", "eager", "empty")
+"""Other ways to call the same: the robot as an argument of `jit`, no `jit`, an addition of the same arguments."""
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -30,9 +36,17 @@ class Entry:
 ENTRIES = {
     "jaxsoa": Entry("worker_jaxsoa.py"),
     "jaxsoa-sharded": Entry("worker_jaxsoa.py", ("--devices", str(CORES))),
+    "jaxsoa-fast": Entry("worker_jaxsoa.py", ("--fast",)),
     "jaxsoa-latency": Entry("worker_jaxsoa.py", ("--latency",)),
+    **{f"jaxsoa-{form}": Entry("worker_jaxsoa.py", ("--form", form)) for form in FORMS},
+    **{f"jaxsoa-{way}": Entry("worker_jaxsoa.py", ("--way", way)) for way in WAYS},
     "pinocchio": Entry("worker_pinocchio.py"),
     "pinocchio-threads": Entry("worker_pinocchio.py", ("--threads", str(CORES))),
+    "pinocchio-loops": Entry("worker_native.py"),
+    "pinocchio-loops-threads": Entry("worker_native.py", ("--threads", str(CORES))),
+    "pinocchio-templates": Entry("worker_native.py", ("--kind", "templates")),
+    "pinocchio-templates-threads": Entry("worker_native.py", ("--kind", "templates", "--threads", str(CORES))),
+    "pinocchio-casadi": Entry("worker_native.py", ("--kind", "casadi")),
     "frax": Entry("worker_frax.py", environment=FRAX),
     "mjx": Entry("worker_mjx.py"),
     "brax": Entry("worker_brax.py"),
@@ -56,6 +70,7 @@ class Worker:
         environment.pop("XLA_FLAGS", None)  # each contender runs with its own and nothing else
         if not keep_cache:  # compile times would not be those of compiling
             environment.pop("JAX_COMPILATION_CACHE_DIR", None)
+            environment["JAXSOA_KERNEL_CACHE"] = "0"
         environment["JAX_ENABLE_X64"] = "1" if dtype == "float64" else "0"
         environment.update(entry.environment)
         self._log = open(logs / f"{name}-{dtype}.log", "a", encoding="utf-8")

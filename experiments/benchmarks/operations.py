@@ -11,8 +11,10 @@ ARGUMENTS = {  # of each operation
     "forward_dynamics": ("q", "v", "tau"),
     "mass_matrix": ("q",),
     "linearization": ("q", "v", "tau"),
+    "perturbation": ("q", "v", "tau", "a"),  # of the accelerations, along (dq, dv, dtau) = (v, a, tau)
     "gradient": ("q", "v", "tau"),
     "rollout": ("q", "v"),
+    "scan": ("q", "v"),
 }
 
 
@@ -23,11 +25,11 @@ def joint_part(operation, result, base_q: int, base_v: int, ours: Sequence[str],
     """
     order = np.array([list(theirs).index(name) for name in ours], int)
     q, v = base_q + order, base_v + order
-    if operation in ("forward_dynamics", "inverse_dynamics"):
+    if operation in ("forward_dynamics", "inverse_dynamics", "perturbation"):
         return result[:, v]
     if operation == "mass_matrix":
         return result[:, v][:, :, v]
-    if operation == "rollout":
+    if operation in ("rollout", "scan"):
         return result[:, q]
     # By q there is a column for each entry of q (jacfwd, grad), or for each of v (along tangent vectors).
     n_q = base_q + len(theirs)

@@ -57,6 +57,10 @@ class PinocchioRobot:
         pin.computeABADerivatives(self.model, self.data, q, v, tau)
         return self.data.ddq_dq.copy(), self.data.ddq_dv.copy(), _symmetric(self.data.Minv)
 
+    def perturbation(self, q, v, tau, a):
+        by_q, by_v, by_tau = self.linearization(q, v, tau)
+        return by_q @ v + by_v @ a + by_tau @ tau
+
     def gradient(self, q, v, tau):
         """Of the sum of squares of the joints' accelerations, from Jacobians: Pinocchio has no reverse mode."""
         matrices = self.linearization(q, v, tau)
@@ -71,6 +75,8 @@ class PinocchioRobot:
             v = v + ROLLOUT_DT * pin.aba(model, data, q, v, none)
             q = pin.integrate(model, q, ROLLOUT_DT * v)
         return q
+
+    scan = rollout
 
     def joint_part(self, operation: str, results: list) -> np.ndarray:
         """Of a list of answers of single states."""

@@ -4,6 +4,8 @@
     python experiments/benchmarks/run.py --quick                                 about 4 minutes, fewer contenders
     python experiments/benchmarks/run.py --full                                  everything, many hours
     python experiments/benchmarks/run.py --robots arm --operations linearization --batches 64 1024 --peers frax
+    ... --robots chain-8 chain-512 --operations forward_dynamics --batches 1 --peers jaxsoa-parallel jaxsoa-operators
+    ... --targets --forms --before ../jaxsoa-before     ratios, what is aimed at, Pinocchio's forms (see targets.py)
 
 Every contender is a process of its own (XLA reads its flags once a process) with the settings its own documentation
 recommends. One works at a time while the others block; repetitions are interleaved over the contenders, so that all
@@ -15,13 +17,15 @@ every case), `table.md`, plots and the logs of the workers.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 import time
 from pathlib import Path
 
+import targets
 from cases import DTYPES, OPERATIONS, ROBOTS, Case, cases, default_grid, full_grid, quick_grid
-from contenders import CORES, ENTRIES, QUICK
+from contenders import CORES, ENTRIES, FORMS, QUICK, WAYS, Entry
 from machine import describe_machine
 from report import update_readme, write_results, write_table
 from session import Limits, Session
@@ -37,11 +41,17 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--batches", nargs="+", type=int)
     parser.add_argument("--dtypes", nargs="+", choices=DTYPES)
     peers = [name for name in ENTRIES if name != "jaxsoa"]
-    parser.add_argument("--peers", nargs="*", choices=peers, help="contenders beside jaxsoa; default: all")
+    parser.add_argument("--peers", nargs="*", choices=peers, help="contenders beside jaxsoa; default: all libraries")
     parser.add_argument("--repetitions", type=int, default=15, help="at most, of each contender and case")
     parser.add_argument("--minutes", type=float, help="cases not begun by then are left out (60; quick 4; full: none)")
     parser.add_argument("--patience", type=float, help="seconds a contender may take to compile a case (30; full 600)")
     parser.add_argument("--output", type=Path, default=Path("benchmark-results"))
+    parser.add_argument("--targets", action="store_true", help="ratios and what is aimed at: see targets.py")
+    parser.add_argument("--before", type=Path, help="with --targets: a checkout from before there were kernels")
+    parser.add_argument("--only", nargs="+", choices=OPERATIONS, help="with --targets: rows of these operations")
+    parser.add_argument(
+        "--forms", action="store_true", help="with --targets: Pinocchio's templates and generated C too"
+    )
     parser.add_argument("--readme", action="store_true", help="put the figures into the table of experiments/README.md")
     parser.add_argument("--keep-cache", action="store_true", help="use JAX's compilation cache: no compile times")
     parser.add_argument("--no-plots", action="store_true")
@@ -63,11 +73,21 @@ def chosen_cases(options: argparse.Namespace) -> list[Case]:
 
 def main() -> int:
     options = parse()
-    grid = chosen_cases(options)
+    names_of = None
+    if options.targets:
+        names_of = targets.cases_of(options.robots or targets.ROBOTS, options.only, options.forms)
+        grid = list(names_of)
+    else:
+        grid = chosen_cases(options)
+    if options.before is not None:
+        environment = {"PYTHONPATH": os.pathsep.join([str(options.before.resolve()), os.environ.get("PYTHONPATH", "")])}
+        ENTRIES["jaxsoa-before"] = Entry("worker_jaxsoa.py", ("--devices", str(CORES)), environment)
     if options.peers is not None:
         names = ["jaxsoa", *options.peers]
     else:
-        names = list(QUICK if options.quick else ENTRIES)
+        names = [
+            x for x in (QUICK if options.quick else ENTRIES) if x.removeprefix("jaxsoa-") not in (*FORMS, *WAYS, "fast")
+        ]
     minutes = options.minutes or (4.0 if options.quick else float("inf") if options.full else 60.0)
     patience = options.patience or (600.0 if options.full else 30.0)
     limits = Limits(options.repetitions, minutes * 60, patience)
@@ -85,7 +105,7 @@ def main() -> int:
         "cases": [],
     }
     with tempfile.TemporaryDirectory() as scratch:
-        session = Session(names, limits, Path(scratch), options.output, options.keep_cache, results)
+        session = Session(names, limits, Path(scratch), options.output, options.keep_cache, results, names_of)
         try:
             session.run(grid)
         except KeyboardInterrupt:
@@ -94,6 +114,8 @@ def main() -> int:
             session.close()
             write_results(results, options.output / "results.json")
     table = write_table(results, options.output / "table.md")
+    if options.targets:
+        table = "\n".join(targets.lines(results)) + "\n"
     print(table)
     if options.readme:
         update_readme(results, Path(__file__).parents[1] / "README.md")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from cases import Case
+from cases import SIMULATED, Case
 from contenders import Worker, WorkerFailed
 from report import write_results
 from robots import Robot, make_robot, make_states
@@ -30,7 +30,18 @@ class Limits:
 class Session:
     """Fills `results` as it goes, and writes it after every case."""
 
-    def __init__(self, names: list[str], limits: Limits, scratch: Path, output: Path, keep_cache: bool, results: dict):
+    def __init__(
+        self,
+        names: list[str],
+        limits: Limits,
+        scratch: Path,
+        output: Path,
+        keep_cache: bool,
+        results: dict,
+        names_of: dict[Case, list[str]] | None = None,
+    ):
+        """`names_of`: the contenders of each case, where they differ."""
+        self.names_of = names_of
         self.names, self.limits, self.scratch, self.output = names, limits, scratch, output
         self.keep_cache, self.results = keep_cache, results
         self.workers: dict[str, Worker] = {}
@@ -72,12 +83,13 @@ class Session:
             return
         request = self._request(case, robot)
         ready: dict[str, list[float]] = {}
-        for name in self.names:
+        for name in self.names if self.names_of is None else self.names_of[case]:
             _say(f"{title}: {name} prepares")
             entry = self._prepare(name, case, request)
             record["entries"][name] = entry
             if "skip" not in entry:
-                self._agreement(entry, case, robot, request)
+                if not entry.pop("answerless", False):
+                    self._agreement(entry, case, robot, request)
                 ready[name] = []
         self._measure(ready, record, title)
         for name, times in ready.items():
@@ -89,13 +101,14 @@ class Session:
                     "max": max(times),
                     "repetitions": len(times),
                 }
+                entry["processor_seconds"] = min(entry["processor_seconds"])
                 entry["microseconds_per_state"] = 1e6 * min(times) / case.batch
             self._release(name, entry)
         _say(f"{title}: " + _summary(record) + "\n")
 
     def _request(self, case: Case, robot: Robot) -> dict:
         states = self.scratch / "states.npz"
-        np.savez(states, **make_states(robot, case.batch, slow=case.operation == "rollout"))
+        np.savez(states, **make_states(robot, case.batch, slow=case.operation in SIMULATED))
         return {
             **case.as_dict(),
             "urdf": robot.urdf,
@@ -139,6 +152,7 @@ class Session:
                     entry["skip"] = reply["skip"]
                 else:
                     times.append(reply["seconds"])
+                    entry.setdefault("processor_seconds", []).append(reply["processor"])
 
     def _release(self, name: str, entry: dict) -> None:
         if name in self.workers:
@@ -186,7 +200,7 @@ class Session:
         answer = np.load(request["answer"]).astype(np.float64)
         wanted = reference[: len(answer)]
         entry["difference"] = float(np.max(np.abs(answer - wanted)) / np.max(np.abs(wanted)))
-        if case.operation == "rollout" and robot.floating:
+        if case.operation in SIMULATED and robot.floating:
             entry["difference_note"] = "steps of a base in other coordinates differ by the order of the time step"
 
     def _reference(self, case: Case, robot: Robot) -> np.ndarray | str:
@@ -198,7 +212,7 @@ class Session:
                 from pinocchio_robot import PinocchioRobot
 
                 pin_robot = PinocchioRobot(robot.urdf, robot.floating, robot.joints)
-                slow = case.operation == "rollout"
+                slow = case.operation in SIMULATED
                 states = pin_robot.arrange(make_states(robot, CHECKED, slow=slow))
                 function = getattr(pin_robot, case.operation)
                 rows = zip(*(states[name] for name in ARGUMENTS[case.operation]), strict=True)

@@ -2,7 +2,7 @@
 
     {"command": "hello"}                  -> {"version": ..., "settings": ...}   or {"skip": reason}
     {"command": "prepare", "case": {...}} -> {"compile_seconds": ..., ...}       or {"skip": reason}
-    {"command": "time"}                   -> {"seconds": of one evaluation of the whole batch}
+    {"command": "time"}                   -> {"seconds": of one evaluation of the whole batch, "processor": the same}
     {"command": "release"}                -> {"peak_bytes": ...}
     {"command": "stop"}
 
@@ -65,7 +65,9 @@ def serve(start: Callable[[], Contender]) -> None:
                 calls = _calls(run)
             elif command == "time":
                 assert run is not None, "prepare first"
-                reply = {"seconds": _measure(run, calls), "calls": calls}
+                began = time.process_time()
+                seconds = _measure(run, calls)
+                reply = {"seconds": seconds, "processor": (time.process_time() - began) / calls, "calls": calls}
             elif command == "release":
                 reply = {"peak_bytes": _peak()}
                 run = answer = None

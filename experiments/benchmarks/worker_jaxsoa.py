@@ -1,12 +1,16 @@
 """jaxsoa as installed; `--devices n` shares a batch out over n CPU devices by `jax.shard_map`.
 
-`--latency`: with `soa.low_latency_cpu()`, for one evaluation at a time.
+`--fast`: with `soa.fast_cpu()`, which keeps freed memory. `--latency`: with `soa.low_latency_cpu()`, for one evaluation
+at a time. `--form`: forward dynamics by sweeps of logarithmic depth ("parallel") or by the operator expression
+M^-1 (tau - bias), linearization by `jax.jacfwd`. `--way`: the robot as an argument of `jit`, without `jit`, or an
+addition of the same arguments ("empty").
 """
 
 from __future__ import annotations
 
 import argparse
 
+from contenders import FORMS, WAYS
 from worker import serve
 
 
@@ -14,6 +18,9 @@ def start():
     parser = argparse.ArgumentParser()
     parser.add_argument("--devices", type=int, default=None)
     parser.add_argument("--latency", action="store_true")
+    parser.add_argument("--form", choices=FORMS)
+    parser.add_argument("--way", choices=WAYS)
+    parser.add_argument("--fast", action="store_true")
     options = parser.parse_args()
     devices = options.devices
 
@@ -23,6 +30,8 @@ def start():
         soa.low_latency_cpu()
     elif devices is not None:
         soa.fast_cpu(devices=devices)
+    elif options.fast:
+        soa.fast_cpu()
 
     import importlib.metadata
 
@@ -37,19 +46,41 @@ def start():
         robot = robot.replace(armature=jnp.zeros_like(robot.armature))
         if not jax.config.jax_enable_x64:
             robot = robot.astype(jnp.float32)
+        return of(robot)
+
+    def of(robot) -> Dynamics:
+        def forward(q, v, tau):
+            if options.form == "operators":
+                return soa.operators(robot, q).Mass.inv @ (tau - soa.bias_force(robot, q, v))
+            method = "parallel" if options.form == "parallel" else "articulated"
+            return soa.forward_dynamics(robot, q, v, tau, method=method)
+
+        def linearize(q, v, tau):
+            return tuple(soa.linearize_forward_dynamics(robot, q, v, tau))
+
+        def perturb(q, v, tau, a):
+            return soa.forward_dynamics_perturbation(robot, q, v, tau, v, a, tau)
 
         def rollout(q, v):
             last = soa.rollout(robot, q, v, None, ROLLOUT_DT, steps=ROLLOUT_STEPS, record="final")
             return last.q
 
+        def step(q, v):
+            after = soa.step(robot, q, v, jnp.zeros(robot.nv, v.dtype), ROLLOUT_DT)
+            return after.q, after.v
+
         return Dynamics(
             family="body",
             joints=[name for name in robot.joint_names if name != "floating_base"],
-            forward=lambda q, v, tau: soa.forward_dynamics(robot, q, v, tau),
+            forward=forward,
             inverse=lambda q, v, a: soa.inverse_dynamics(robot, q, v, a),
             mass=lambda q: soa.mass_matrix(robot, q),
-            linearize=lambda q, v, tau: tuple(soa.linearize_forward_dynamics(robot, q, v, tau)),
+            linearize=None if options.form == "jacfwd" else linearize,
+            perturb=perturb,
             rollout=rollout,
+            step=step,
+            model=robot,
+            of=of,
         )
 
     try:
@@ -59,7 +90,8 @@ def start():
     if options.latency:
         return JaxContender(version, "soa.low_latency_cpu()", load, most=1)
     if devices is None:
-        return JaxContender(version, "as installed", load)
+        settings = "soa.fast_cpu()" if options.fast else options.form or options.way or "as installed"
+        return JaxContender(version, settings, load, way=options.way)
     mesh = jax.make_mesh((devices,), ("batch",))
     along = PartitionSpec("batch")
 

@@ -26,8 +26,8 @@ HERE = Path(__file__).parent
 
 
 def falling_puma() -> None:
-    """A PUMA 560 let go with its upper arm raised: 0.8 s, five ghosts."""
-    robot = soa.models.puma560()
+    """A PUMA 560, its shoulder where its column has it, let go with its upper arm raised: 0.8 s, five ghosts."""
+    robot = soa.models.puma560().with_base(np.eye(3), np.array([0, 0, 0.67]))
     q = jnp.array([0.3, 1.9, -0.6, 0.2, 0.5, 0.1])
     motion = jax.jit(lambda q: soa.rollout(robot, q, jnp.zeros(6), None, 2e-3, steps=400, integrator="rk4"))(q)
     soa.viz.picture(robot, np.concatenate([q[None], motion.q]), HERE / "puma_falling.png")

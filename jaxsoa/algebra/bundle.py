@@ -16,12 +16,12 @@ from jaxtyping import Array, Float, Shaped
 from jaxsoa.algebra import terms
 from jaxsoa.algebra.expression import Operator
 from jaxsoa.algebra.spaces import UNIT, Space, joint_space, link_space, per_dof_to_links, tip_space
-from jaxsoa.algebra.state import Blocks, Frames, Number, State, build_state, translation
+from jaxsoa.algebra.state import Blocks, Frames, Number, State, build_state
 from jaxsoa.algebra.terms import Atom, Identity, Named, Term
 from jaxsoa.dynamics.inverse import bias_forces
 from jaxsoa.dynamics.kinematics import moving_kinematics
 from jaxsoa.model.multibody import Multibody
-from jaxsoa.spatial import ops
+from jaxsoa.spatial import ops, pairs
 
 
 class Biases(NamedTuple):
@@ -223,7 +223,7 @@ class Bundle(eqx.Module):
     def E(self) -> Operator:
         """What the base hands to the links on it, phi*(base, k): a -> a + E g (JPL 88-11, 3.8 and 3.21)."""
         roots = np.array([parent < 0 for parent in self.robot.topology.parents])
-        blocks = jnp.swapaxes(jax.vmap(translation)(self.state.offset), 1, 2)
+        blocks = jnp.swapaxes(pairs.phi(self.state.offset), 1, 2)
         return self.matrix("E", jnp.where(roots[:, None, None], blocks, 0).reshape(-1, 6), self.links, self.base)
 
     @property

@@ -13,19 +13,18 @@ different branches are coupled through the link j where their branches part: blo
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from jaxsoa.algebra.bundle import Bundle
 from jaxsoa.algebra.expression import Operator
-from jaxsoa.algebra.state import State, translation
-from jaxsoa.sweeps import gather, scatter
-
-Propagation = Literal["phi", "psi"]
+from jaxsoa.algebra.state import Propagation, inboard_blocks, outboard_blocks, steps
+from jaxsoa.eager import compiled
+from jaxsoa.spatial import pairs
+from jaxsoa.sweeps import scatter
 
 
 class Decomposition(NamedTuple):
@@ -47,62 +46,52 @@ class Decomposition(NamedTuple):
 
 
 def blocks_of(operator: Operator, bundle: Bundle) -> Float[Array, "n 6 6"]:
-    """The diagonal blocks of a memoryless operator of link space, by six applications."""
+    """The diagonal blocks of a memoryless operator of link space, by six applications.
+
+    >>> o = soa.operators(robot, q)
+    >>> print(soa.decomposition.blocks_of(o.M, o).shape)  # kg m^2, kg m, kg
+    (2, 6, 6)
+    """
     n = bundle.robot.n_links
     columns = operator(jnp.tile(jnp.eye(6, dtype=bundle.state.G.dtype), (n, 1)))
     return columns.reshape(n, 6, 6)
 
 
-def _steps(state: State, kind: Propagation) -> Float[Array, "n 6 6"]:
-    """phi(p, k) or psi(p, k) of every link."""
-    rigid = jax.vmap(translation)(state.offset)
-    if kind == "phi":
-        return rigid
-    GH = jnp.einsum("nir,nrj->nij", state.blocks("G"), state.blocks("H"))
-    return jnp.einsum("nij,njk->nik", rigid, jnp.eye(6, dtype=rigid.dtype) - GH)
-
-
 def inboard(bundle: Bundle, X: Array, left: Propagation, right: Propagation, name: str = "S") -> Operator:
-    """S of the inboard recursion for blocks X (n, 6, 6), as a block-diagonal operator."""
-    state = bundle.state
+    """S of the inboard recursion for blocks X (n, 6, 6), as a block-diagonal operator.
 
-    def step(children, x):
-        X, l, r = x
-        S = children + X
-        return l @ S @ r.T, S
-
-    zero = jnp.zeros((6, 6), X.dtype)
-    _, S = gather(state.topology.link_plan, step, zero, (X, _steps(state, left), _steps(state, right)))
-    return bundle.block(name, S)
+    >>> o = soa.operators(robot, q)
+    >>> R = soa.decomposition.inboard(o, soa.decomposition.blocks_of(o.M, o), "phi", "phi")
+    >>> print(soa.decomposition.blocks_of(R, o)[0, 5, 5].round(3))  # of the composite body on the first link: mass, kg
+    2.0
+    """
+    return bundle.block(name, inboard_blocks(bundle.state, X, left, right))
 
 
 def outboard(bundle: Bundle, X: Array, left: Propagation, right: Propagation, name: str = "S") -> Operator:
-    """S of the outboard recursion for blocks X."""
+    """S of the outboard recursion for blocks X.
+
+    >>> o = soa.operators(robot, q)
+    >>> S = soa.decomposition.outboard(o, soa.decomposition.blocks_of(o.M, o), "phi", "phi")
+    >>> print(jnp.allclose(soa.decomposition.blocks_of(S, o)[0], soa.decomposition.blocks_of(o.M, o)[0]))
+    True
+    """
     state = bundle.state
-
-    def step(parent, x):
-        X, l, r = x
-        S = l.T @ parent @ r + X
-        return S, S
-
-    zero = jnp.zeros((6, 6), X.dtype)
-    S = scatter(state.topology.link_plan, step, zero, (X, _steps(state, left), _steps(state, right)))
-    return bundle.block(name, S)
+    return bundle.block(name, outboard_blocks(state, X, steps(state, left), steps(state, right)))
 
 
 def commuted(bundle: Bundle, X: Array, left: Propagation, name: str = "S") -> Operator:
-    """S with l* X phi~* = S phi* - l* S. A translation is inverted by turning it round."""
+    """S with l* X phi~* = S phi* - l* S. A translation is inverted by turning it round.
+
+    >>> o = soa.operators(robot, q)
+    >>> S = soa.decomposition.commuted(o, soa.decomposition.blocks_of(o.M, o), "psi")
+    >>> print(S.shape)
+    (12, 12)
+    """
     state = bundle.state
 
-    def step(parent, x):
-        X, l, back = x
-        S = l.T @ parent @ back.T + X
-        return S, S
-
-    zero = jnp.zeros((6, 6), X.dtype)
-    back = jax.vmap(translation)(-state.offset)
-    S = scatter(state.topology.link_plan, step, zero, (X, _steps(state, left), back))
-    return bundle.block(name, S)
+    back = pairs.phi(-state.offset).mT
+    return bundle.block(name, outboard_blocks(state, X, steps(state, left), back))
 
 
 def _propagation(bundle: Bundle, kind: Propagation) -> tuple[Operator, Operator]:
@@ -110,7 +99,13 @@ def _propagation(bundle: Bundle, kind: Propagation) -> tuple[Operator, Operator]
 
 
 def decompose(bundle: Bundle, X: Operator, left: Propagation = "phi", right: Propagation = "phi") -> Decomposition:
-    """l X r* for a memoryless X of link space; `decompose(o, o.M, "psi", "phi")` has P for its memoryless part."""
+    """l X r* for a memoryless X of link space; `decompose(o, o.M, "psi", "phi")` has P for its memoryless part.
+
+    >>> o = soa.operators(robot, q)
+    >>> parts = soa.decomposition.decompose(o, o.M, "psi", "phi")  # psi M phi*, whose middle is P
+    >>> print(jnp.allclose(parts.memoryless.dense(), o.P.dense()))
+    True
+    """
     S = inboard(bundle, blocks_of(X, bundle), left, right)
     return Decomposition(S, _propagation(bundle, left)[1] @ S, S @ _propagation(bundle, right)[1].T)
 
@@ -123,7 +118,13 @@ def _is_chain(bundle: Bundle) -> bool:
 def decompose_outboard(
     bundle: Bundle, X: Operator, left: Propagation = "psi", right: Propagation = "psi"
 ) -> Decomposition:
-    """l* X r; on trees with the part between branches."""
+    """l* X r; on trees with the part between branches.
+
+    >>> o = soa.operators(robot, q)
+    >>> parts = soa.decomposition.decompose_outboard(o, o.M)
+    >>> print(jnp.allclose(parts.dense(), (o.psi.T @ o.M @ o.psi).dense()))
+    True
+    """
     S = outboard(bundle, blocks_of(X, bundle), left, right)
     (l, l_tilde), (r, r_tilde) = _propagation(bundle, left), _propagation(bundle, right)
     parts = (S, S @ r_tilde, l_tilde.T @ S)
@@ -132,14 +133,24 @@ def decompose_outboard(
 
 
 def mass_decomposition(bundle: Bundle) -> Decomposition:
-    """H phi M phi* H* + A = H [R + phi~ R + R phi~*] H* + A: composite bodies (linearization, lemma 3.2)."""
+    """H phi M phi* H* + A = H [R + phi~ R + R phi~*] H* + A: composite bodies (linearization, lemma 3.2).
+
+    >>> o = soa.operators(robot, q)
+    >>> print(jnp.allclose(soa.decomposition.mass_decomposition(o).dense(), soa.mass_matrix(robot, q)))
+    True
+    """
     H, R = bundle.H, bundle.R
     causal = H @ bundle.phi_tilde @ R @ H.T
     return Decomposition(H @ R @ H.T + bundle.armature, causal, causal.T)
 
 
 def omega_decomposition(bundle: Bundle) -> Decomposition:
-    """Omega = psi* H* D^-1 H psi, its memoryless part the operational-space compliance of every link (lemma 4.8)."""
+    """Omega = psi* H* D^-1 H psi, its memoryless part the operational-space compliance of every link (lemma 4.8).
+
+    >>> o = soa.operators(robot, q)
+    >>> print(jnp.allclose(soa.decomposition.omega_decomposition(o).dense(), soa.decomposition.dense_omega(o)))
+    True
+    """
     Y = bundle.Upsilon
     causal = Y @ bundle.psi_tilde
     cross = None
@@ -152,6 +163,10 @@ def mass_inverse_decomposition(bundle: Bundle) -> Decomposition:
     """M^-1 = L - U psi K - K* psi* U*, L = D^-1 + G* Y+ G, U = D^-1 H - G* Y+ tau_bar (linearization, lemma 4.9).
 
     Y+(k) = phi*(p, k) Y(p) phi(p, k).
+
+    >>> o = soa.operators(robot, q)
+    >>> print(jnp.allclose(soa.decomposition.mass_inverse_decomposition(o).dense(), soa.mass_matrix_inverse(robot, q)))
+    True
     """
     plus = upsilon_plus(bundle)
     L = bundle.D.inv + bundle.G.T @ plus @ bundle.G
@@ -162,27 +177,44 @@ def mass_inverse_decomposition(bundle: Bundle) -> Decomposition:
 
 
 def upsilon_plus(bundle: Bundle) -> Operator:
-    """Y+ of every link: its parent's Y seen from the inboard side of its joint."""
+    """Y+ of every link: its parent's Y seen from the inboard side of its joint.
+
+    >>> o = soa.operators(robot, q)
+    >>> print(soa.decomposition.blocks_of(soa.decomposition.upsilon_plus(o), o)[0].max())  # before the first link
+    0.0
+    """
     parents = np.array(bundle.robot.topology.parents)
     Y = jnp.where((parents >= 0)[:, None, None], bundle.state.field("Upsilon")[np.maximum(parents, 0)], 0)
-    rigid = jax.vmap(translation)(bundle.state.offset)
+    rigid = pairs.phi(bundle.state.offset)
     return bundle.block("Υ⁺", jnp.einsum("nji,njk,nkl->nil", rigid, Y, rigid), symmetric=True)
 
 
 # --- dense matrices ---------------------------------------------------------------------------------------------------
 
 
+@compiled(through_door=False)
 def dense_mass(bundle: Bundle) -> Float[Array, "nv nv"]:
-    """The mass matrix in O(N^2): one sweep over columns, and its transpose."""
+    """The mass matrix in O(N^2): one sweep over columns, and its transpose.
+
+    >>> o = soa.operators(robot, q)
+    >>> print(soa.decomposition.dense_mass(o).round(3))  # kg m^2
+    [[2.544 0.772]
+     [0.772 0.333]]
+    """
     parts = mass_decomposition(bundle)
     half = parts.causal.dense()
     return parts.memoryless.dense() + half + half.T
 
 
+@compiled(through_door=False)
 def dense_omega(bundle: Bundle) -> Float[Array, "n6 n6"]:
     """Omega in O(N^2) on any tree: rows base to tip.
 
     Outboard of link k (columns of its subtree) the row is Y(k) psi(k, .); elsewhere it comes from the parent.
+
+    >>> o = soa.operators(robot, q)
+    >>> print(soa.decomposition.dense_omega(o).shape)
+    (12, 12)
     """
     state, topology = bundle.state, bundle.robot.topology
     n = topology.n_links
@@ -194,13 +226,20 @@ def dense_omega(bundle: Bundle) -> Float[Array, "n6 n6"]:
         row = jnp.where(inside, Y @ F, step_psi.T @ parent)
         return row, row
 
-    xs = (state.field("Upsilon"), psi, _steps(state, "psi"), subtree)
+    xs = (state.field("Upsilon"), psi, steps(state, "psi"), subtree)
     rows = scatter(topology.link_plan, step, jnp.zeros((6, 6 * n), psi.dtype), xs)
     return rows.reshape(6 * n, 6 * n)
 
 
+@compiled(through_door=False)
 def dense_mass_inverse(bundle: Bundle) -> Float[Array, "nv nv"]:
-    """M^-1 = D^-1 - D^-1 H psi K - (...)* + K* Omega K in O(N^2) on any tree."""
+    """M^-1 = D^-1 - D^-1 H psi K - (...)* + K* Omega K in O(N^2) on any tree.
+
+    >>> o = soa.operators(robot, q)
+    >>> print(soa.decomposition.dense_mass_inverse(o).round(3))  # 1/(kg m^2)
+    [[ 1.323 -3.063]
+     [-3.063 10.094]]
+    """
     half = (bundle.D.inv @ bundle.H @ bundle.psi @ bundle.K).dense()
     rows = bundle.K.T(dense_omega(bundle))
     return bundle.D.inv.dense() - half - half.T + bundle.K.T(rows.T)

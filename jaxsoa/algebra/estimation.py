@@ -136,7 +136,12 @@ class RandomModel(eqx.Module):
 
 
 def random_model(robot: Multibody, q: Shaped[Array, " nq"], bias: Shaped[Array, "n 6"] | None = None) -> RandomModel:
-    """The random process whose covariance is the mass matrix of `robot` at q."""
+    """The random process whose covariance is the mass matrix of `robot` at q.
+
+    >>> model = soa.estimation.random_model(robot, q)
+    >>> print((model.covariance @ v - soa.mass_times(robot, q, v)).round(9) + 0.0)
+    [0. 0.]
+    """
     bundle = operators(robot, q)
     mean = jnp.zeros((robot.n_links, 6), bundle.state.G.dtype) if bias is None else robot.convert(bias, "bias")
     if mean.shape != (robot.n_links, 6):

@@ -73,15 +73,16 @@ class Operator(eqx.Module):
 
     @property
     def inv(self) -> Operator:
-        """The inverse. Known ones (phi, psi, D, the mass matrix, also written out ...) cost O(N); others fall back to a
-        dense solve, which `dense_solves` tells."""
+        """The inverse. Known ones (phi, psi, D, the mass matrix, also written out; J* J and M + k I, by a Riccati sweep
+        of their own) cost O(N); others fall back to a dense solve, which `dense_solves` tells."""
         from jaxsoa.algebra.recognize import recognized  # which itself multiplies expressions out
 
         scale, term = 1.0, self.term
         if isinstance(term, terms.Sum) and len(term.terms) == 1:
             scale, term = term.terms[0]
-        inverse = terms.inverse(recognized(term, self.data))
-        return Operator(inverse if scale == 1 else terms.scale(1 / scale, inverse), self.data)
+        term, data = recognized(term, self.data)
+        inverse = terms.inverse(term)
+        return Operator(inverse if scale == 1 else terms.scale(1 / scale, inverse), data)
 
     @overload
     def __matmul__(self, other: Operator) -> Operator: ...

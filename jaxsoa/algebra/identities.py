@@ -6,7 +6,8 @@
     "bare"   no armature. With it, psi M psi* gains psi K A K* psi*; the general form is listed beside.
     "chain"  serial chains. On trees the co-state decompositions gain blocks between branches (see `decomposition`).
 
-The papers number links tip to base and use serial chains; here E_phi and S lead from each link to its parent.
+The rules of `simplify` are among them, under their names. The papers number links tip to base and use serial chains;
+here E_phi and S lead from each link to its parent.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Literal
 
 from jaxsoa.algebra.bundle import Bundle
 from jaxsoa.algebra.expression import Operator
+from jaxsoa.algebra.rules import OPTIONAL, RULES
 
 Side = Callable[[Bundle], Operator]
 Scope = Literal["all", "bare", "chain", "hybrid"]
@@ -332,3 +334,8 @@ _add(
     lambda o: _W(o).T @ o.D.inv @ o.H @ o.P @ o.phi_tilde.T,
     lambda o: o.K.T @ o.psi.T,
 )
+
+# --- what rewriting uses, each in the direction of fewer sweeps: see `rules` ------------------------------------------
+
+for _rule in (*RULES, *OPTIONAL.values()):
+    _add(_rule.name, _rule.equation, _rule.left, _rule.right, "bare" if _rule.condition else "all")

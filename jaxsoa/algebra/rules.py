@@ -7,11 +7,14 @@ Notation: H, phi, psi, K ... are the operators of one bundle, `*` the adjoint, `
 from __future__ import annotations
 
 import dataclasses
+import functools
+import operator
 from collections.abc import Callable
 from functools import lru_cache
 
 from jaxsoa.algebra import terms as t
-from jaxsoa.algebra.bundle import mass, whitening
+from jaxsoa.algebra.bundle import Bundle, mass, whitening
+from jaxsoa.algebra.expression import Operator
 from jaxsoa.algebra.spaces import Space
 from jaxsoa.algebra.state import State
 from jaxsoa.algebra.terms import Atom, Term
@@ -34,6 +37,15 @@ class Rule:
     def adjoint(self) -> Rule:
         result = tuple((c, _flip(text)) for c, text in self.result)
         return dataclasses.replace(self, pattern=_flip(self.pattern), result=result, name=f"{self.name}, adjoint")
+
+    def left(self, o: Bundle) -> Operator:
+        """The pattern as an operator."""
+        return _operator(o, self.pattern)
+
+    def right(self, o: Bundle) -> Operator:
+        """The result as one, of the same spaces."""
+        parts = [c * _operator(o, text, self.left(o)) for c, text in self.result]
+        return functools.reduce(operator.add, parts)
 
     def __str__(self) -> str:
         right = " ".join(f"{'-' if c < 0 else '+'} {text or 'I'}" for c, text in self.result).removeprefix("+ ")
@@ -59,6 +71,13 @@ class Rule:
                 ]
                 return start, start + len(tokens), replacement
         return None
+
+
+def _operator(o: Bundle, text: str, like: Operator | None = None) -> Operator:
+    """A run of letters; nothing is the identity of the space that `like` leads to."""
+    letters = [_letter(token, 0, o.joints, o.links, o.state.has_armature) for token in text.split()]
+    nothing = t.Identity(o.joints if like is None else like.codomain)
+    return Operator(t.product(*letters) if letters else nothing, (o.state,))
 
 
 def _flip(text: str) -> str:

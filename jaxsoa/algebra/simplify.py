@@ -16,6 +16,7 @@ from jax.core import Tracer
 
 from jaxsoa.algebra import terms as t
 from jaxsoa.algebra.expression import Operator, merge, trim
+from jaxsoa.algebra.own_blocks import LEMMA_A1, decomposed
 from jaxsoa.algebra.program import compile_program
 from jaxsoa.algebra.recognize import mass_among, recognized
 from jaxsoa.algebra.rules import OPTIONAL, RULES, Rule, with_adjoints
@@ -120,7 +121,7 @@ class _Rewriter:
         self._inner_inverses()
         while self._definitions():
             pass
-        moves = (self._cancel, *self._rule_moves(), self._tips)
+        moves = (self._cancel, *self._rule_moves(), self._tips, self._own_blocks)
         while any(move() for move in moves):
             pass
         self._gather_filters()
@@ -156,14 +157,18 @@ class _Rewriter:
         for letter in dict.fromkeys(x for word in self.words.weights for x in word):
             if not isinstance(letter, t.Inverse):
                 continue
-            known = recognized(letter.term, self.data)
+            known, self.data = recognized(letter.term, self.data)
             if known != letter.term:
                 self.words = _exchanged(self.words, letter, t.inverse(known))
-                self._record("the mass matrix, written out", "JPL 88-11 (3.20)")
+                if isinstance(known, t.Named) and known.symbol == "Mass":
+                    self._record("the mass matrix, written out", "JPL 88-11 (3.20)")
+                else:
+                    self._record("factors of a Riccati sweep of its own", "JPL 88-11 (4.16)")
             elif isinstance(letter.term, t.Sum):
                 wrap = partial(_with_inverse_of, self.words, letter, self.wrap)
                 inside = _Rewriter(Operator(letter.term, self.data), self.rules, wrap)
                 inside.run()
+                self.data = inside.data
                 self.steps.extend(inside.steps)
                 self.words = _exchanged(self.words, letter, t.inverse(inside.term))
 
@@ -224,6 +229,15 @@ class _Rewriter:
             return None
 
         return self._replace(change) and (self._record(_OMEGA.name, _OMEGA.equation) or True)
+
+    def _own_blocks(self) -> bool:
+        """psi X phi* = psi S + S phi* - S for blocks X of one's own, S by a recursion whose results join the data."""
+
+        def change(word: Word):
+            found, self.data = decomposed(word, self.data)
+            return found
+
+        return self._replace(change) and (self._record("decomposition of blocks of one's own", LEMMA_A1) or True)
 
     def _gather_filters(self) -> None:
         """W x - H psi y = x - H psi (K x + y), one recursion instead of two side by side."""

@@ -7,6 +7,8 @@ fewer than r degrees of freedom are padded: rows of H and columns of G with zero
 
 from __future__ import annotations
 
+from typing import Literal
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -15,10 +17,11 @@ from jaxtyping import Array, Float
 
 from jaxsoa.algebra.spaces import joint_layout, per_dof_to_links
 from jaxsoa.dynamics.articulated import articulated_body
+from jaxsoa.dynamics.inverse import composite_bodies
 from jaxsoa.dynamics.kinematics import kinematics, link_inertias
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.model.topology import Topology
-from jaxsoa.spatial import ops
+from jaxsoa.spatial import pairs
 from jaxsoa.spatial.inertia import RigidInertia, SpatialInertia
 from jaxsoa.sweeps import gather, scatter
 
@@ -150,38 +153,49 @@ def upsilon(state: State) -> Float[Array, "n 6 6"]:
 
     The operational-space compliance at each link's origin, by one outward sweep.
     """
-
-    def step(parent, x):
-        h, g, d, offset = x
-        X = translation(offset)
-        psi = X @ (jnp.eye(6, dtype=h.dtype) - g @ h)
-        Y = psi.T @ parent @ psi + h.T @ d @ h
-        return Y, Y
-
-    zero = jnp.zeros((6, 6), state.G.dtype)
-    xs = (state.blocks("H"), state.blocks("G"), state.blocks("D_inverse"), state.offset)
-    return scatter(state.topology.link_plan, step, zero, xs)
+    H, psi = state.blocks("H"), steps(state, "psi")
+    return outboard_blocks(state, jnp.swapaxes(H, 1, 2) @ state.blocks("D_inverse") @ H, psi, psi)
 
 
 def composite(state: State) -> Float[Array, "n 6 6"]:
     """R(k): inertia of all that is outboard of joint k, frozen: R = E_phi R E_phi* + M (linearization 3.7)."""
+    R = composite_bodies(state.topology, state.rigid, state.offset)
+    return (R if isinstance(R, SpatialInertia) else R.spatial()).matrix()
+
+
+Propagation = Literal["phi", "psi"]
+
+
+def steps(state: State, kind: Propagation) -> Float[Array, "n 6 6"]:
+    """phi(p, k) or psi(p, k) of every link."""
+    rigid = pairs.phi(state.offset)
+    if kind == "phi":
+        return rigid
+    GH = jnp.einsum("nir,nrj->nij", state.blocks("G"), state.blocks("H"))
+    return jnp.einsum("nij,njk->nik", rigid, jnp.eye(6, dtype=rigid.dtype) - GH)
+
+
+def inboard_blocks(state: State, X: Array, left: Propagation, right: Propagation) -> Float[Array, "n 6 6"]:
+    """S of l X r* = S + l~ S + S r~*: S = E_l S E_r* + X, tip to base (JPL 88-11, lemma A.1)."""
 
     def step(children, x):
-        body, offset = x
-        R = children.plus_rigid_body(body)
-        return R.shifted(offset), R
+        X, l, r = x
+        S = children + X
+        return l @ S @ r.T, S
 
-    zero = jnp.zeros((3, 3), state.offset.dtype)
-    _, R = gather(state.topology.link_plan, step, SpatialInertia(zero, zero, zero), (state.rigid, state.offset))
-    return jax.vmap(SpatialInertia.matrix)(R)
+    zero = jnp.zeros((6, 6), X.dtype)
+    return gather(state.topology.link_plan, step, zero, (X, steps(state, left), steps(state, right)))[1]
 
 
-def translation(offset: Array) -> Float[Array, "6 6"]:
-    """phi(p, k): carries a force at link k to its parent's origin."""
-    one = jnp.eye(3, dtype=offset.dtype)
-    return jnp.concatenate(
-        [jnp.concatenate([one, ops.skew(offset)], axis=1), jnp.concatenate([jnp.zeros_like(one), one], axis=1)]
-    )
+def outboard_blocks(state: State, X: Array, left: Array, right: Array) -> Float[Array, "n 6 6"]:
+    """S = l* S(p) r + X, base to tip, for the steps l and r (n, 6, 6) of two propagations."""
+
+    def step(parent, x):
+        X, l, r = x
+        S = l.T @ parent @ r + X
+        return S, S
+
+    return scatter(state.topology.link_plan, step, jnp.zeros((6, 6), X.dtype), (X, left, right))
 
 
 def _inverses(matrices: Array) -> Array:

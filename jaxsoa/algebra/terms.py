@@ -77,7 +77,9 @@ class Sum:
 
 
 @dataclasses.dataclass(frozen=True)
-class Adjoint:
+class _Turned:
+    """What leads back from where its term leads."""
+
     term: Term
 
     @property
@@ -89,17 +91,12 @@ class Adjoint:
         return self.term.domain
 
 
-@dataclasses.dataclass(frozen=True)
-class Inverse:
-    term: Term
+class Adjoint(_Turned):
+    """The adjoint of a term."""
 
-    @property
-    def domain(self) -> Space:
-        return self.term.codomain
 
-    @property
-    def codomain(self) -> Space:
-        return self.term.domain
+class Inverse(_Turned):
+    """The inverse of a term."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -85,7 +85,7 @@ def run(options: argparse.Namespace) -> int:
     choices = {"integrator": options.integrator, "mimics": options.mimics, "contact": scene}
     choices["passive"] = _stops(robot, options)
     motion, seconds = _simulate(robot, q, v, tau, options.dt, steps, choices)
-    return _report(robot, motion, seconds, options)
+    return _report(robot, motion, seconds, options, scene)
 
 
 def _steps(options: argparse.Namespace) -> int:
@@ -149,7 +149,7 @@ def _simulate(robot, q, v, tau, dt: float, steps: int, choices: dict) -> tuple[d
     return {"time": np.arange(steps + 1) * dt, "q": q, "v": v, "energy": e}, spent
 
 
-def _report(robot, motion: dict[str, np.ndarray], seconds: float, options: argparse.Namespace) -> int:
+def _report(robot, motion: dict[str, np.ndarray], seconds: float, options: argparse.Namespace, scene) -> int:
     q, v, energy = motion["q"], motion["v"], motion["energy"]
     steps = len(q) - 1
     finite = np.isfinite(q).all(axis=1) & np.isfinite(v).all(axis=1)
@@ -177,7 +177,7 @@ def _report(robot, motion: dict[str, np.ndarray], seconds: float, options: argpa
         print(f"beyond their limits, which were not enforced: {', '.join(beyond)}")
     if options.picture is not None:
         with robots.plain_warnings(), tables.written_at_once(options.picture) as partial:
-            _draw(robot, q, partial, options)
+            _draw(robot, q, partial, options, scene)
         print(f"picture: {options.picture.resolve()}")
     return 0
 
@@ -195,12 +195,12 @@ def _beyond_limits(robot, q: np.ndarray) -> list[str]:
     return names
 
 
-def _draw(robot, q: np.ndarray, path: Path, options: argparse.Namespace) -> None:
+def _draw(robot, q: np.ndarray, path: Path, options: argparse.Namespace, scene) -> None:
     from jaxsoa import viz
 
     shapes = robots.urdf_path(options)
     if path.suffix.lower() in STILLS:
-        viz.picture(robot, q, path, shapes=shapes)
+        viz.picture(robot, q, path, shapes=shapes, contact=scene)
         return
     bar: list[ProgressBar] = []
 
@@ -209,4 +209,4 @@ def _draw(robot, q: np.ndarray, path: Path, options: argparse.Namespace) -> None
             bar.append(ProgressBar(total, "drawing frames"))
         bar[0].update(done)
 
-    viz.film(robot, q, path, dt=options.dt, shapes=shapes, progress=progress)
+    viz.film(robot, q, path, dt=options.dt, shapes=shapes, contact=scene, progress=progress)

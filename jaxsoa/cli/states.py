@@ -9,7 +9,7 @@ from jaxsoa.model.multibody import Multibody
 
 def configure(parser: argparse.ArgumentParser, *, tau: str | None) -> None:
     """Add the options; with `tau` None only those of a configuration."""
-    how = "comma-separated numbers, or joint=value pairs (the others zero)"
+    how = "comma-separated numbers, or joint=value pairs, joint=a,b,c where it has several (the others zero)"
     parser.add_argument("--q", default="neutral", help=f"configuration: neutral (default), random, {how}")
     if tau is not None:
         parser.add_argument("--v", default="zero", help=f"velocity: zero (default), random, {how}")
@@ -62,6 +62,19 @@ def state(robot: Multibody, options: argparse.Namespace):
     return q, v, tau
 
 
+def _by_joint(words: list[str]) -> list[tuple[str, list[float]]]:
+    """(joint, its numbers) from words such as "base=1", "0", "0", "elbow=2": what has no name goes on with the last."""
+    found: list[tuple[str, list[float]]] = []
+    for word in words:
+        joint, named, value = word.rpartition("=")
+        if named:
+            found.append((joint.strip(), []))
+        elif not found:
+            raise _NotANumber(f"{word!r} stands before the first name of a joint.")
+        found[-1][1].append(_number(value))
+    return found
+
+
 def _vector(robot: Multibody, text: str, default, name: str, index):
     import jax.numpy as jnp
     import numpy as np
@@ -72,14 +85,12 @@ def _vector(robot: Multibody, text: str, default, name: str, index):
     words = [word.strip() for word in text.split(",")]
     try:
         if any("=" in word for word in words):
-            for word in words:
-                joint, _, value = word.partition("=")
-                where = index(joint.strip())
-                if where.stop - where.start != 1:
-                    raise ValueError(
-                        f"--{name}: joint {joint!r} has several entries; give all numbers of {name} instead."
-                    )
-                values[where] = _number(value)
+            for joint, own in _by_joint(words):
+                where = index(joint)
+                if len(own) != where.stop - where.start:
+                    entries = f"{where.stop - where.start} entries in {name}"
+                    raise ValueError(f"--{name}: joint {joint!r} has {entries}, got {len(own)}.")
+                values[where] = own
         else:
             numbers = [_number(word) for word in words]
             if len(numbers) != len(values):

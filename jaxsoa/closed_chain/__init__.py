@@ -56,6 +56,7 @@ from jaxsoa.closed_chain.grasp_dynamics import (
     grasp_compliance as grasp_compliance,
     grasp_forward_dynamics as grasp_forward_dynamics,
 )
+from jaxsoa.closed_chain.grasp_letters import GraspOperators as GraspOperators, grasp_operators as grasp_operators
 from jaxsoa.closed_chain.linearize_embedded import (
     LinearizedEmbeddedDynamics as LinearizedEmbeddedDynamics,
     linearize_embedded_dynamics as linearize_embedded_dynamics,

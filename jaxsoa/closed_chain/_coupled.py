@@ -8,6 +8,7 @@ joints, Gauss's principle has the coupled ones: A (A* M A)^-1 A* M a, whatever f
 from __future__ import annotations
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -16,9 +17,11 @@ from jaxtyping import Array, Float, Shaped
 from jaxsoa.closed_chain.aggregates import AggregateBody, aggregate_links
 from jaxsoa.closed_chain.constraints import mimic_couplings
 from jaxsoa.closed_chain.embedding import Embedding, solve_embedded
-from jaxsoa.dynamics.inverse import inverse_dynamics
+from jaxsoa.dynamics.inverse import center_of_mass, inverse_dynamics, kinetic_energy, potential_energy
 from jaxsoa.dynamics.kinematics import frame_pose, jacobian
 from jaxsoa.dynamics.mass import mass_matrix, mass_times
+from jaxsoa.linearized.forward import LinearizedForwardDynamics
+from jaxsoa.linearized.inverse import linearize_inverse_dynamics
 from jaxsoa.model.description import ModelError
 from jaxsoa.model.mimics import MimicMap, mimic_map
 from jaxsoa.model.multibody import Multibody
@@ -80,6 +83,19 @@ class CoupledRobot(eqx.Module):
         """y moved by a tangent vector."""
         return self.coordinates(self.robot.integrate(self.expand(y), self.expand_rates(step)))
 
+    def difference(self, start: Shaped[Array, " ny"], end: Shaped[Array, " ny"]) -> Float[Array, " ny"]:
+        """The tangent vector that moves `start` to `end`."""
+        return self.rates(self.robot.difference(self.expand(start), self.expand(end)))
+
+    def random(self, key: Array) -> Float[Array, " ny"]:
+        """A random y within the limits of the independent joints."""
+        return self.coordinates(self.robot.random(key))
+
+    def expand_forces(self, tau: Shaped[Array, " ny"]) -> Float[Array, " nv"]:
+        """Torques of all joints, of which those that follow have none: what to hand to `rollout`."""
+        tau = self._check(tau, self.nv, "tau")
+        return jnp.zeros(self.robot.nv, tau.dtype).at[self.map.v_columns].set(tau)
+
     def frame_pose(self, y: Shaped[Array, " ny"], frame: str) -> tuple[Array, Array]:
         """Rotation and position of a frame."""
         return frame_pose(self.robot, self.expand(y), frame)
@@ -110,6 +126,38 @@ class CoupledRobot(eqx.Module):
         force = self._check(tau, self.nv, "tau") - self.inverse_dynamics(y, rates, jnp.zeros_like(rates), f_ext)
         return _solve(self.robot, self.expand(y), force)
 
+    def bias_force(self, y: Shaped[Array, " ny"], rates: Shaped[Array, " ny"]) -> Float[Array, " ny"]:
+        """Torques on the independent joints that keep their rates constant."""
+        rates = self._check(rates, self.nv, "rates")
+        return self.inverse_dynamics(y, rates, jnp.zeros_like(rates))
+
+    def center_of_mass(self, y: Shaped[Array, " ny"]) -> Float[Array, "3"]:
+        """World position, of all that moves."""
+        return center_of_mass(self.robot, self.expand(y))
+
+    def kinetic_energy(self, y: Shaped[Array, " ny"], rates: Shaped[Array, " ny"]) -> Float[Array, ""]:
+        """Of all joints."""
+        return kinetic_energy(self.robot, self.expand(y), self.expand_rates(rates))
+
+    def potential_energy(self, y: Shaped[Array, " ny"]) -> Float[Array, ""]:
+        """Of all joints."""
+        return potential_energy(self.robot, self.expand(y))
+
+    def linearize_forward_dynamics(
+        self, y: Shaped[Array, " ny"], rates: Shaped[Array, " ny"], tau: Shaped[Array, " ny"]
+    ) -> LinearizedForwardDynamics:
+        """Derivatives of y'' by y (tangent), by the rates and by the torques on the independent joints, (ny, ny) each.
+
+        d y'' = (A* M A)^-1 [d tau - A* d ID], with the derivatives of inverse dynamics at the accelerations found.
+        """
+        full = (self.expand(y), self.expand_rates(rates))
+        a = self.expand_rates(self.forward_dynamics(y, rates, tau))
+        by = linearize_inverse_dynamics(self.robot, *full, a)
+        A = jnp.asarray(self.map.A, a.dtype)
+        inverse = jax.vmap(lambda x: _solve(self.robot, full[0], x))(jnp.eye(self.nv, dtype=a.dtype)).T
+        by_q, by_v = (-inverse @ (A.T @ x @ A) for x in (by.wrt_q, by.wrt_v))
+        return LinearizedForwardDynamics(by_q, by_v, inverse)
+
     def _check(self, x, size: int, name: str) -> Array:
         x = jnp.asarray(x)
         if x.shape != (size,):
@@ -120,7 +168,11 @@ class CoupledRobot(eqx.Module):
 
 
 def coupled(robot: Multibody) -> CoupledRobot:
-    """A view of the robot in which mimic joints follow their targets; without any, the robot itself."""
+    """A view of the robot in which mimic joints follow their targets; without any, the robot itself.
+
+    >>> print(soa.closed_chain.coupled(robot).nv)  # as many as before, since no joint here mimics another
+    2
+    """
     if not isinstance(robot, Multibody):
         raise ModelError(f"Only a Multibody can be coupled, not a {type(robot).__name__}.")
     return CoupledRobot(robot)

@@ -20,6 +20,7 @@ from jaxsoa.closed_chain.constraints import Constraint, rotation_error
 from jaxsoa.closed_chain.frames import MovingFrame, moving_frame
 from jaxsoa.closed_chain.grasp import Arm, GraspSystem, Pose, check_pose
 from jaxsoa.closed_chain.loops import check_loops, loop_rows_at_rest
+from jaxsoa.eager import compiled
 from jaxsoa.mesh_axes import scan, while_loop
 from jaxsoa.model.multibody import Multibody
 
@@ -104,6 +105,7 @@ def _least(J: Array, mask: Array, e: Array) -> Array:
     return J.T @ pseudo_inverse(J @ J.T).solve(e)
 
 
+@compiled(through_door=False)
 def close_loops_report(
     robot: Multibody,
     loops: Sequence[Constraint],
@@ -113,7 +115,13 @@ def close_loops_report(
     tolerance: float = 1e-10,
     iterations: int = 200,
 ) -> Closed:
-    """`close_loops` with the error left and the number of iterations."""
+    """`close_loops` with the error left and the number of iterations.
+
+    >>> robot, loops, q = soa.closed_chain.mechanisms.four_bar()
+    >>> found = soa.closed_chain.close_loops_report(robot, loops, q, hold=["left1_joint"])
+    >>> print(found.error < 1e-9)  # m and rad
+    True
+    """
     loops = check_loops(robot, loops)
     q = robot.check_q(q)
 
@@ -131,6 +139,11 @@ def close_loops(
 
     Differentiable. If the loops cannot be closed the best configuration found is returned: look at `loop_errors`, or
     call `close_loops_report`, which takes the same options (hold, tolerance, iterations).
+
+    >>> robot, loops, q = soa.closed_chain.mechanisms.four_bar()
+    >>> q = soa.closed_chain.close_loops(robot, loops, q, hold=["left1_joint"])  # the crank stays at -1 rad
+    >>> print(q.round(3))  # rad
+    [-1.     0.684 -1.18 ]
     """
     return close_loops_report(robot, loops, q, **options).q
 
@@ -165,6 +178,7 @@ def hold(arm: Arm, q: Array, v: Array, object_pose: Pose, target: Array | None) 
     return Hold(N @ jnp.concatenate([turn, position]), held @ frame.jacobian, held, frame)
 
 
+@compiled(through_door=False)
 def close_grasp(
     system: GraspSystem,
     q: Sequence[Array],
@@ -178,7 +192,13 @@ def close_grasp(
 
     `rotations`: per arm the orientation (3, 3) of its frame in the object's axes, met up to what the contact leaves
     free; None (for all or for one arm) asks for positions only. The object stays where it is, so each arm is solved
-    alone.
+    alone. Derivatives are those of the nearest closed configuration: the search moves a redundant arm along its
+    self-motion too, and of that they know nothing.
+
+    >>> system, q, (R, p) = soa.closed_chain.mechanisms.two_arm_grasp()
+    >>> found = soa.closed_chain.close_grasp(system, q, (R, p + jnp.array([0.0, 0.0, 0.05])))  # 5 cm higher
+    >>> print(found.error < 1e-9)
+    [ True  True]
     """
     q = system.check("q", q, "check_q")
     pose = check_pose(system, object_pose)

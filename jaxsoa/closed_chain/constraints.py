@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxsoa.closed_chain.algebra import complement, is_concrete
+from jaxsoa.indexing import owned
 from jaxsoa.model.description import ModelError
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.spatial import ops, rotation
@@ -29,7 +30,7 @@ class Relative(NamedTuple):
 
 
 def _vector(name: str, x, size: int) -> Array:
-    x = jnp.asarray(x, float)
+    x = jnp.asarray(owned(x), float)
     if x.shape != (size,):
         raise ModelError(f"{name} must be {size} numbers, got shape {x.shape}.")
     return x
@@ -64,7 +65,7 @@ class Loop(eqx.Module):
         point_b=(0.0, 0.0, 0.0),
     ):
         self.frame_a, self.frame_b = frame_a, frame_b
-        free = jnp.asarray(free, float)
+        free = jnp.asarray(owned(free), float)
         free = jnp.zeros((0, 6)) if free.size == 0 else free
         if free.ndim != 2 or free.shape[1] != 6:
             raise ModelError(f"free must be (k, 6) axes of relative motion (angular, linear), got shape {free.shape}.")
@@ -76,7 +77,7 @@ class Loop(eqx.Module):
         else:
             self.turns = min(3, free.shape[0])
         self.free = free
-        self.rotation = jnp.eye(3) if rotation is None else jnp.asarray(rotation, float)
+        self.rotation = jnp.eye(3) if rotation is None else jnp.asarray(owned(rotation), float)
         if self.rotation.shape != (3, 3):
             raise ModelError(f"rotation must be (3, 3), got {self.rotation.shape}.")
         self.position = _vector("position", position, 3)
@@ -104,7 +105,7 @@ def rotation_error(R: Array, free: Array, turns: int) -> Float[Array, "3"]:
     quaternion = rotation.to_quaternion(R)
     if turns != 1:
         return rotation.logarithm(quaternion)
-    angular = free[:, :3]
+    angular = jnp.asarray(free)[:, :3]
     n = angular[jnp.argmax(jnp.sum(angular * angular, axis=1))]
     n = n / jnp.sqrt(ops.dot(n, n))
     along, w = ops.dot(quaternion[1:], n), quaternion[0]
@@ -114,37 +115,69 @@ def rotation_error(R: Array, free: Array, turns: int) -> Float[Array, "3"]:
 
 
 def weld(frame_a: str, frame_b: str, **places) -> Loop:
-    """b is fast to a: nothing is free."""
+    """b is fast to a: nothing is free.
+
+    >>> print(soa.closed_chain.weld("link1", "tip").free.shape)
+    (0, 6)
+    """
     return Loop(frame_a, frame_b, **places)
 
 
 def hinge(frame_a: str, frame_b: str, axis, **places) -> Loop:
-    """Free to turn about `axis` (a's axes) through b's origin."""
+    """Free to turn about `axis` (a's axes) through b's origin.
+
+    >>> print(soa.closed_chain.hinge("link1", "tip", (0, 1, 0)).free)  # (angular, linear) per free axis
+    [[0. 1. 0. 0. 0. 0.]]
+    """
     return Loop(frame_a, frame_b, _turn(axis), **places)
 
 
 def ball(frame_a: str, frame_b: str, **places) -> Loop:
-    """Free to turn about b's origin in any way."""
+    """Free to turn about b's origin in any way.
+
+    >>> loop = soa.closed_chain.ball("link1", "tip")  # its three free axes are turns
+    >>> print(loop.free)
+    [[1. 0. 0. 0. 0. 0.]
+     [0. 1. 0. 0. 0. 0.]
+     [0. 0. 1. 0. 0. 0.]]
+    """
     return Loop(frame_a, frame_b, np.eye(3, 6), **places)
 
 
 def slider(frame_a: str, frame_b: str, axis, **places) -> Loop:
-    """Free to slide along `axis` (a's axes), not to turn."""
+    """Free to slide along `axis` (a's axes), not to turn.
+
+    >>> print(soa.closed_chain.slider("link1", "tip", (0, 0, 1)).free)  # (angular, linear) per free axis
+    [[0. 0. 0. 0. 0. 1.]]
+    """
     return Loop(frame_a, frame_b, _slide(axis), **places)
 
 
 def cylinder(frame_a: str, frame_b: str, axis, **places) -> Loop:
-    """Free to slide along `axis` and to turn about it."""
+    """Free to slide along `axis` and to turn about it.
+
+    >>> print(soa.closed_chain.cylinder("link1", "tip", (0, 0, 1)).free)  # (angular, linear) per free axis
+    [[0. 0. 1. 0. 0. 0.]
+     [0. 0. 0. 0. 0. 1.]]
+    """
     return Loop(frame_a, frame_b, np.concatenate([_turn(axis), _slide(axis)]), **places)
 
 
 def screw(frame_a: str, frame_b: str, axis, pitch: float, **places) -> Loop:
-    """Turning about `axis` advances along it by `pitch` per radian. Its position is known within half a turn only."""
+    """Turning about `axis` advances along it by `pitch` per radian. Its position is known within half a turn only.
+
+    >>> print(soa.closed_chain.screw("link1", "tip", (0, 0, 1), pitch=0.01).free)  # pitch in m/rad
+    [[0.   0.   1.   0.   0.   0.01]]
+    """
     return Loop(frame_a, frame_b, _turn(axis) + pitch * _slide(axis), **places)
 
 
 def planar(frame_a: str, frame_b: str, normal, **places) -> Loop:
-    """Free to slide in the plane normal to `normal` and to turn about it."""
+    """Free to slide in the plane normal to `normal` and to turn about it.
+
+    >>> print(soa.closed_chain.planar("link1", "tip", (0, 1, 0)).free.shape)  # two slides and a turn
+    (3, 6)
+    """
     n = _axis(normal)
     first = np.cross(n, np.eye(3)[np.argmin(np.abs(n))])
     first /= np.linalg.norm(first)
@@ -180,7 +213,7 @@ class Distance(eqx.Module):
 
     def __init__(self, frame_a: str, frame_b: str, length=1.0, *, point_a=(0.0, 0.0, 0.0), point_b=(0.0, 0.0, 0.0)):
         self.frame_a, self.frame_b = frame_a, frame_b
-        self.length = jnp.asarray(length, float)
+        self.length = jnp.asarray(owned(length), float)
         if is_concrete(self.length) and not (self.length.shape == () and float(self.length) > 0):
             raise ModelError(f"The length of a distance constraint must be one positive number, got {length}.")
         self.point_a, self.point_b = _vector("point_a", point_a, 3), _vector("point_b", point_b, 3)
@@ -206,7 +239,12 @@ class Distance(eqx.Module):
 
 
 def distance(frame_a: str, frame_b: str, length: float = 1.0, **places) -> Distance:
-    """A rigid massless rod between two points."""
+    """A rigid massless rod between two points.
+
+    >>> rod = soa.closed_chain.distance("base", "tip", length=1.5)  # m
+    >>> print(soa.closed_chain.loop_errors(robot, (rod,), q).shape)
+    (6,)
+    """
     return Distance(frame_a, frame_b, length, **places)
 
 
@@ -284,7 +322,11 @@ class Coupling(eqx.Module):
 
 
 def mimic_couplings(robot: Multibody) -> tuple[Coupling, ...]:
-    """The couplings that a URDF file's <mimic> elements ask for."""
+    """The couplings that a URDF file's <mimic> elements ask for.
+
+    >>> print(soa.closed_chain.mimic_couplings(robot))  # no joint mimics another
+    ()
+    """
     return tuple(Coupling(joint, target, ratio, offset) for joint, target, ratio, offset in robot.topology.mimics)
 
 

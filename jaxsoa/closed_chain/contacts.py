@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxsoa.closed_chain.algebra import is_concrete
+from jaxsoa.indexing import owned
 from jaxsoa.model.description import ModelError
 from jaxsoa.spatial import ops
 
@@ -41,7 +42,7 @@ class Contact(eqx.Module):
 
 
 def _unit(name: str, vector) -> Array:
-    vector = jnp.asarray(vector, float)
+    vector = jnp.asarray(owned(vector), float)
     if vector.shape != (3,):
         raise ModelError(f"{name} must be a vector of three numbers, got shape {vector.shape}.")
     if is_concrete(vector) and not (np.isfinite(vector).all() and np.any(np.asarray(vector) != 0)):
@@ -52,7 +53,7 @@ def _unit(name: str, vector) -> Array:
 def _coefficient(name: str, value) -> Array | None:
     if value is None:
         return None
-    value = jnp.asarray(value, float)
+    value = jnp.asarray(owned(value), float)
     if value.shape != () or (is_concrete(value) and not float(value) >= 0):
         raise ModelError(f"{name} must be one number that is not negative, got {value}.")
     return value
@@ -117,7 +118,7 @@ class Custom(Contact):
     """
 
     def __init__(self, axes, *, normal=None, friction=None, torsion=None):
-        axes = jnp.asarray(axes, float)
+        axes = jnp.asarray(owned(axes), float)
         if axes.ndim != 2 or axes.shape[1] not in (3, 6):
             raise ModelError(
                 f"The axes of a custom contact must be (k, 3) rotations or (k, 6) spatial directions, got {axes.shape}."

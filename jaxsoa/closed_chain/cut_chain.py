@@ -31,6 +31,11 @@ def cut_chain_dynamics(
     """A closed chain cut at one point into two arms (robot, tip frame) whose tips move as one (overview, 5.6-5.11).
 
     f = Lambda_c (alpha_2f - alpha_1f), Lambda_c^-1 = Lambda_1^-1 + Lambda_2^-1, then each arm with +-f at its tip.
+
+    >>> system, q, _ = soa.closed_chain.mechanisms.two_arm_grasp()
+    >>> arms, still = tuple((arm.robot, arm.frame) for arm in system.arms), (jnp.zeros(7), jnp.zeros(7))
+    >>> print(soa.closed_chain.cut_chain_dynamics(arms, q, still, still).force.shape)  # N m, N
+    (6,)
     """
     parts = []
     for (robot, frame), qi, vi, taui in zip(arms, q, v, tau, strict=True):

@@ -24,7 +24,7 @@ from jax import lax
 from jaxtyping import Array, Float, Shaped
 
 from jaxsoa.closed_chain.aggregates import AggregateBody, aggregate_links
-from jaxsoa.closed_chain.algebra import is_concrete, motion_shift, pseudo_inverse
+from jaxsoa.closed_chain.algebra import is_concrete, motion_shift, solve_semidefinite
 from jaxsoa.closed_chain.close import close_loops
 from jaxsoa.closed_chain.constraints import Constraint, Coupling
 from jaxsoa.closed_chain.loops import check_loops, loop_rows, loop_rows_at_rest
@@ -33,6 +33,7 @@ from jaxsoa.dynamics.inverse import inverse_dynamics_raw
 from jaxsoa.dynamics.kinematics import kinematics, link_inertias
 from jaxsoa.dynamics.mass import dense_mass_matrix
 from jaxsoa.dynamics.motion import mass_times
+from jaxsoa.eager import compiled
 from jaxsoa.model.description import ModelError
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.sweeps import SweepPlan, gather, scatter
@@ -57,11 +58,19 @@ class Embedding(eqx.Module):
 
     @property
     def _columns(self) -> np.ndarray:
-        return np.array([d for name in self.independent for d in _range(self.robot.v_index(name))], int)
+        return np.array([d for name in self.independent for d in range(self.robot.nv)[self.robot.v_index(name)]], int)
+
+    @property
+    def _places(self) -> np.ndarray:
+        return np.array([d for name in self.independent for d in range(self.robot.nq)[self.robot.q_index(name)]], int)
+
+    def check_rotations(self, q, name: str) -> None:
+        """As that of the robot."""
+        self.robot.check_rotations(q, name)
 
     def coordinates(self, q: Shaped[Array, " nq"]) -> Array:
         """y: the independent joints' coordinates."""
-        return self.robot.check_q(q)[np.array([d for n in self.independent for d in _range(self.robot.q_index(n))])]
+        return self.robot.check_q(q)[self._places]
 
     def rates(self, v: Shaped[Array, " nv"]) -> Array:
         """y': the independent joints' entries of a velocity or acceleration."""
@@ -70,17 +79,11 @@ class Embedding(eqx.Module):
     def expand(self, y: Array, guess: Shaped[Array, " nq"] | None = None) -> Float[Array, " nq"]:
         """The closed configuration with independent coordinates y, on the branch next to `guess`. Differentiable."""
         q = self.robot.check_q(self.guess if guess is None else guess)
-        index = np.array([d for n in self.independent for d in _range(self.robot.q_index(n))])
-        y = jnp.asarray(y)
+        index, y = self._places, jnp.asarray(y)
         if y.shape != index.shape:
-            raise ValueError(
-                f"y must have shape {index.shape}, the coordinates of {list(self.independent)}; got {y.shape}."
-            )
+            wanted = f"{index.shape}, the coordinates of {list(self.independent)}"
+            raise ValueError(f"y must have shape {wanted}; got {y.shape}.")
         return close_loops(self.robot, self.loops, q.at[index].set(y), hold=self.independent)
-
-
-def _range(s: slice) -> range:
-    return range(s.start, s.stop)
 
 
 def embed(
@@ -91,25 +94,27 @@ def embed(
     The independent joints must fix all others (as many of them as the closed mechanism has degrees of freedom). q, a
     closed configuration or a guess, tells the branch that `expand` starts from. Raises ModelError where the count of
     independent joints cannot be right at q.
+
+    >>> robot, loops, q = soa.closed_chain.mechanisms.four_bar()
+    >>> embedding = soa.closed_chain.embed(robot, loops, ["left1_joint"], q)
+    >>> print(embedding.independent)
+    ('left1_joint',)
     """
     loops = check_loops(robot, loops)
     q = robot.neutral() if q is None else robot.check_q(q)
     independent = tuple(independent)
-    chosen = {d for name in independent for d in _range(robot.v_index(name))}
-    topology = robot.topology
-    aggregates = aggregate_links(robot, loops)
-    inside = set().union(*(links for links, _ in aggregates)) if aggregates else set()
-    found = [(links, numbers) for links, numbers in aggregates]
-    found += [({k}, []) for k in range(robot.n_links) if k not in inside]
+    chosen = {d for name in independent for d in range(robot.nv)[robot.v_index(name)]}
+    topology, aggregates = robot.topology, aggregate_links(robot, loops)
+    alone = set(range(robot.n_links)).difference(*(links for links, _ in aggregates))
+    found = [*aggregates, *(({k}, []) for k in alone)]
     nodes = []
     for links, numbers in sorted(found, key=lambda g: min(g[0])):
         ordered = tuple(sorted(links))
-        dofs = tuple(d for k in ordered for d in _range(topology.v_slices[k]))
+        dofs = tuple(d for k in ordered for d in range(robot.nv)[topology.v_slices[k]])
         if not numbers and not set(dofs) <= chosen:
-            name = topology.joint_names[ordered[0]]
-            raise ModelError(f"Joint {name!r} is in no loop, so it must be among the independent joints.")
-        outer = {topology.parents[k] for k in ordered} - links
-        (parent,) = outer
+            joint = repr(topology.joint_names[ordered[0]])
+            raise ModelError(f"Joint {joint} is in no loop, so it must be among the independent joints.")
+        (parent,) = {topology.parents[k] for k in ordered} - links
         nodes.append(AggregateBody(ordered, dofs, tuple(d for d in dofs if d in chosen), tuple(numbers), parent))
     embedding = Embedding(robot, loops, independent, tuple(nodes), q)
     _check_count(embedding, q)
@@ -162,17 +167,18 @@ def embedded_motion(embedding: Embedding, q: Array, rates: Array | None = None) 
         mine = np.concatenate([where[k] for k in node.loops])
         own = np.array([d for d in node.dofs if d not in node.independent])
         J_d = rows.jacobian[np.ix_(mine, own)]
-        inverse = pseudo_inverse(J_d.T @ J_d)
-        factored.append((mine, own, J_d, inverse))
+        factored.append((mine, own, J_d))
         free = np.array(node.independent, int)
         if len(free):
-            block = jax.vmap(inverse.solve, in_axes=1, out_axes=1)(-J_d.T @ rows.jacobian[np.ix_(mine, free)])
-            X = X.at[np.ix_(own, np.array([place[int(d)] for d in free]))].set(block)
+            block = solve_semidefinite(J_d.T @ J_d, -J_d.T @ rows.jacobian[np.ix_(mine, free)])
+            at = np.ix_(own, np.array([place[int(d)] for d in free]))
+            X = X.at[at].set(block, unique_indices=True)
     bias = jnp.zeros(robot.nv, dtype)
     if rates is not None and embedding.loops:
         moving = loop_rows(robot, embedding.loops, q, X @ rates)
-        for mine, own, J_d, inverse in factored:
-            bias = bias.at[own].set(inverse.solve(-J_d.T @ moving.bias[mine]))
+        for mine, own, J_d in factored:
+            found = solve_semidefinite(J_d.T @ J_d, -J_d.T @ moving.bias[mine])
+            bias = bias.at[own].set(found, unique_indices=True)
     return EmbeddedMotion(X, bias)
 
 
@@ -204,10 +210,9 @@ class _Aggregates(NamedTuple):
 
 
 def _aggregates(embedding: Embedding, q: Array, X: Array) -> _Aggregates:
-    robot, nodes = embedding.robot, embedding.nodes
-    topology = robot.topology
+    robot, nodes, topology = embedding.robot, embedding.nodes, embedding.robot.topology
     kin = kinematics(robot, q)
-    bodies = jax.vmap(lambda i: i.spatial().matrix())(link_inertias(robot, kin.rotation))
+    bodies = link_inertias(robot, kin.rotation).spatial().matrix()
     b, k = max(len(n.links) for n in nodes), max(1, *(len(n.independent) for n in nodes))
     column = {int(d): i for i, d in enumerate(embedding._columns)}
     slot_of = {link: s for n in nodes for s, link in enumerate(n.links)}
@@ -215,8 +220,7 @@ def _aggregates(embedding: Embedding, q: Array, X: Array) -> _Aggregates:
     for node in nodes:
         links, dofs = np.array(node.links), np.array(node.dofs)
         origin = kin.position[node.parent_link] if node.parent_link >= 0 else jnp.zeros(3, q.dtype)
-        carry = jnp.zeros((b, 6, 6), q.dtype)
-        carry = carry.at[: len(links)].set(jax.vmap(motion_shift)(kin.position[links] - origin))
+        carry = jnp.zeros((b, 6, 6), q.dtype).at[: len(links)].set(jax.vmap(motion_shift)(kin.position[links] - origin))
         # Unit rate of every joint inside, seen at every link inside: phi* H*.
         support = topology.link_support[np.ix_(links, topology.dof_link[dofs])]
         at = kin.position[topology.dof_link[dofs]]
@@ -227,10 +231,10 @@ def _aggregates(embedding: Embedding, q: Array, X: Array) -> _Aggregates:
         motions = jnp.where(support[..., None], jax.vmap(seen)(kin.position[links]), 0)  # (links, dofs, 6)
         mine = np.array([column[d] for d in node.independent], int)
         X_node = X[np.ix_(dofs, mine)] if len(mine) else jnp.zeros((len(dofs), 0), q.dtype)
-        hinge = jnp.zeros((k, b, 6), q.dtype)
-        hinge = hinge.at[: len(mine), : len(links)].set(jnp.einsum("ldc,dy->ylc", motions, X_node))
-        inertia = jnp.zeros((b, 6, b, 6), q.dtype)
-        inertia = inertia.at[np.arange(len(links)), :, np.arange(len(links)), :].set(bodies[links])
+        moved = jnp.einsum("ldc,dy->ylc", motions, X_node)
+        hinge = jnp.zeros((k, b, 6), q.dtype).at[: len(mine), : len(links)].set(moved)
+        own = np.arange(len(links))
+        inertia = jnp.zeros((b, 6, b, 6), q.dtype).at[own, :, own, :].set(bodies[links])
         pad = np.diag((np.arange(k) >= len(mine)).astype(float))
         own = X_node.T @ (robot.armature[dofs][:, None] * X_node)
         armature = jnp.asarray(pad, q.dtype).at[: len(mine), : len(mine)].add(own)
@@ -272,12 +276,12 @@ def solve_embedded(embedding: Embedding, q: Array, X: Array, x: Float[Array, " n
         P = P + inertia
         PH = P @ hinge.T
         D = hinge @ PH + armature
-        G = jnp.linalg.solve(D, PH.T).T
         e = x - hinge @ z
+        G, nu = jnp.split(solve_semidefinite(D, jnp.concatenate([PH.T, e[:, None]], axis=1)).T, [size])
         up, z_up = carry.T @ (P - G @ D @ G.T) @ carry, carry.T @ (z + G @ e)
         # The parent may itself be an aggregate: only the link that carries this node feels it.
         placed = jnp.einsum("a,ij,b->aibj", slot, up, slot).reshape(size, size)
-        return (placed, jnp.outer(slot, z_up).reshape(size)), (G, jnp.linalg.solve(D, e))
+        return (placed, jnp.outer(slot, z_up).reshape(size)), (G, nu[0])
 
     zero = (jnp.zeros((size, size), x.dtype), jnp.zeros(size, x.dtype))
     inputs = (tree.carry, tree.hinge, tree.inertia, tree.armature, tree.parent_slot, torque)
@@ -303,22 +307,46 @@ def checked_rates(embedding: Embedding, rates, name: str) -> Array:
     return embedding.robot.convert(rates, name)
 
 
+@compiled(through_door=False)
 def embedded_velocity(embedding: Embedding, q: Shaped[Array, " nq"], rates: Array) -> Float[Array, " nv"]:
-    """v = X y': velocities of all joints."""
+    """v = X y': velocities of all joints.
+
+    >>> robot, loops, q = soa.closed_chain.mechanisms.four_bar()
+    >>> q = soa.closed_chain.close_loops(robot, loops, q)
+    >>> embedding = soa.closed_chain.embed(robot, loops, ["left1_joint"], q)
+    >>> print(soa.closed_chain.embedded_velocity(embedding, q, jnp.ones(1)).round(3))  # rad/s
+    [ 1.    -1.145  0.405]
+    """
     return embedded_motion(embedding, embedding.robot.check_q(q)).X @ checked_rates(embedding, rates, "rates")
 
 
+@compiled(through_door=False)
 def embedded_mass_matrix(embedding: Embedding, q: Shaped[Array, " nq"]) -> Float[Array, "ny ny"]:
-    """X* M X: the mass matrix of the independent coordinates, whose rates y' move all joints by v = X y'."""
+    """X* M X: the mass matrix of the independent coordinates, whose rates y' move all joints by v = X y'.
+
+    >>> robot, loops, q = soa.closed_chain.mechanisms.four_bar()
+    >>> q = soa.closed_chain.close_loops(robot, loops, q)
+    >>> embedding = soa.closed_chain.embed(robot, loops, ["left1_joint"], q)
+    >>> print(soa.closed_chain.embedded_mass_matrix(embedding, q).round(3))  # kg m^2
+    [[0.197]]
+    """
     q = embedding.robot.check_q(q)
     X = embedded_motion(embedding, q).X
     return X.T @ dense_mass_matrix(embedding.robot, q) @ X
 
 
+@compiled(through_door=False)
 def embedded_inverse_dynamics(
     embedding: Embedding, q: Shaped[Array, " nq"], rates: Array, accelerations: Array, f_ext: Array | None = None
 ) -> Float[Array, " ny"]:
-    """Generalized forces on the independent coordinates: X* ID(q, X y', X y'' + bias), two sweeps."""
+    """Generalized forces on the independent coordinates: X* ID(q, X y', X y'' + bias), two sweeps.
+
+    >>> robot, loops, q = soa.closed_chain.mechanisms.four_bar()
+    >>> q = soa.closed_chain.close_loops(robot, loops, q)
+    >>> embedding = soa.closed_chain.embed(robot, loops, ["left1_joint"], q)
+    >>> print(soa.closed_chain.embedded_inverse_dynamics(embedding, q, jnp.zeros(1), jnp.zeros(1)).round(3))  # N m
+    [-3.787]
+    """
     robot = embedding.robot
     q, rates = robot.check_q(q), checked_rates(embedding, rates, "rates")
     motion = embedded_motion(embedding, q, rates)
@@ -333,6 +361,7 @@ class EmbeddedAcceleration(NamedTuple):
     a: Float[Array, " nv"]  # of all joints
 
 
+@compiled(through_door=False)
 def embedded_forward_dynamics(
     embedding: Embedding,
     q: Shaped[Array, " nq"],
@@ -346,6 +375,13 @@ def embedded_forward_dynamics(
 
     "aggregate" solves by the sweeps above in O(N), "dense" by Cholesky. Derivatives are those of the linear system, so
     they do not enter the Riccati sweep.
+
+    >>> robot, loops, q = soa.closed_chain.mechanisms.four_bar()
+    >>> q = soa.closed_chain.close_loops(robot, loops, q)
+    >>> embedding = soa.closed_chain.embed(robot, loops, ["left1_joint"], q)
+    >>> found = jax.jit(soa.closed_chain.embedded_forward_dynamics)(embedding, q, jnp.zeros(1), jnp.zeros(3))
+    >>> print(found.rates.round(3))  # from rest, rad/s^2
+    [19.23]
     """
     if method not in ("aggregate", "dense"):
         raise ValueError(f'Unknown method {method!r} of embedded_forward_dynamics; choose "aggregate" or "dense".')

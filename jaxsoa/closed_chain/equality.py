@@ -63,6 +63,10 @@ def equality_constraints(
 
     `reference` is the configuration that they are relative to (default `robot.neutral()`): q for MuJoCo's qpos0.
     Hand the result to `loop_forward_dynamics`, `close_loops`, `project`, `embed`.
+
+    >>> (ball,) = soa.closed_chain.equality_constraints(robot, [soa.closed_chain.Equality("connect", "base", "link2")])
+    >>> print(ball.frame_b)
+    link2
     """
     records = [Equality(*record) for record in equalities]  # pyright: ignore[reportArgumentType]
     q = robot.neutral() if reference is None else robot.check_q(reference)

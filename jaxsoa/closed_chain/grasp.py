@@ -20,13 +20,23 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Shaped
 
-from jaxsoa.closed_chain.algebra import complement, components, is_concrete, motion_shift, pseudo_inverse, turned
+from jaxsoa.closed_chain.algebra import (
+    PseudoInverse,
+    complement,
+    components,
+    is_concrete,
+    motion_shift,
+    pseudo_inverse,
+    stack,
+    turned,
+)
 from jaxsoa.closed_chain.contacts import Contact, Rigid
 from jaxsoa.closed_chain.frames import MovingFrame, moving_frame
+from jaxsoa.eager import compiled
+from jaxsoa.indexing import owned
 from jaxsoa.model.description import ModelError
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.spatial import ops
-from jaxsoa.spatial.inertia import rigid_inertia
 
 Pose = tuple[Array, Array]
 
@@ -41,7 +51,7 @@ class RigidBody(eqx.Module):
     def __init__(self, mass, com=(0.0, 0.0, 0.0), inertia=None):
         if inertia is None:
             raise ModelError("A RigidBody needs its inertia about the centre of mass, (3, 3).")
-        self.mass, self.com, self.inertia = (jnp.asarray(x, float) for x in (mass, com, inertia))
+        self.mass, self.com, self.inertia = (jnp.asarray(owned(x), float) for x in (mass, com, inertia))
         for name, value, shape in (("mass", self.mass, ()), ("com", self.com, (3,)), ("inertia", self.inertia, (3, 3))):
             if value.shape != shape:
                 raise ModelError(f"The {name} of a RigidBody must have shape {shape}, got {value.shape}.")
@@ -117,6 +127,11 @@ class GraspSystem(eqx.Module):
             raise ValueError(f"{name} must be a sequence of one array per arm ({self.n_arms}), got {got}.")
         return tuple(getattr(arm.robot, check)(x, name) for arm, x in zip(self.arms, values, strict=True))
 
+    def check_rotations(self, q, name: str) -> None:
+        """As that of a robot, arm by arm."""
+        for arm, x in zip(self.arms, q, strict=False):  # numbers are another check's
+            arm.robot.check_rotations(x, name)
+
 
 def check_pose(system: GraspSystem, pose) -> Pose:
     """(R, p) of the object, in the system's type."""
@@ -156,11 +171,6 @@ def over_arms(system: GraspSystem, f: Callable, *per_arm: Sequence | Array) -> l
     return results
 
 
-def stack(values: Sequence[Any]) -> Any:
-    """Equal pytrees, stacked."""
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *values)
-
-
 # --- state --------------------------------------------------------------------------------------------------------
 
 
@@ -177,6 +187,7 @@ class GraspState(NamedTuple):
     held: Float[Array, "l 6 6"]  # projectors onto the directions held
 
 
+@compiled(through_door=False)
 def grasp_state(
     system: GraspSystem,
     q: Sequence[Array],
@@ -191,12 +202,33 @@ def grasp_state(
     V(C) is the least-squares solution of A V(C) = V(0) + H* W. Without `contact_rates` only the directions the contacts
     hold are asked for; where those leave the object free (it may spin between two point contacts) the smallest
     velocity is taken, so give `object_velocity` then. A given `object_velocity` is taken as it is.
+
+    >>> system, q, pose = soa.closed_chain.mechanisms.two_arm_grasp()
+    >>> state = soa.closed_chain.grasp_state(system, q, [jnp.zeros(7)] * 2, pose)
+    >>> print(state.object_velocity + 0.0)
+    [0. 0. 0. 0. 0. 0.]
     """
     q, v = system.check("q", q, "check_q"), system.check("v", v, "check_v")
-    R, p = check_pose(system, object_pose)
+    pose = check_pose(system, object_pose)
     rates = None if contact_rates is None else check_rates(system, contact_rates)
+    velocity = None if object_velocity is None else _six(system, object_velocity, "object_velocity")
+    return state_of(system, q, v, pose, rates, velocity)
+
+
+class _Held(NamedTuple):
+    """Arms at the object: their tips, and the contacts' geometry."""
+
+    tips: MovingFrame
+    offsets: Array
+    gap: Array
+    axes: tuple[Array, ...]
+    held: Array
+    A: Array
+
+
+def _held(system: GraspSystem, q: Sequence[Array], v: Sequence[Array], pose: Pose) -> _Held:
+    R, p = pose
     tips = over_arms(system, moving_frame, q, v)
-    jacobians = tuple(t.jacobian for t in tips)
     stacked: MovingFrame = stack([t._replace(jacobian=None) for t in tips])
     points = jnp.stack([ops.matvec(R, arm.point) for arm in system.arms])
     gap = stacked.position - p - points
@@ -204,28 +236,43 @@ def grasp_state(
     offsets = jnp.where(slides[:, None], stacked.position - p, points)
     axes = tuple(arm.contact.axes @ turned(R).T for arm in system.arms)
     held = jnp.stack([complement(H) for H in axes])
-    A = jax.vmap(motion_shift)(offsets)
-    velocity = stacked.velocity
-    if rates is not None:
-        velocity = velocity + _along(axes, rates, velocity.dtype)
-        if object_velocity is None:
-            gram = jnp.einsum("lij,lik->jk", A, A)
-            V = jnp.linalg.solve(gram, jnp.einsum("lij,li->j", A, velocity))
-        else:
-            V = _six(system, object_velocity, "object_velocity")
-    else:
-        if object_velocity is None:
-            NA = held @ A
-            gram = jnp.einsum("lij,lik->jk", NA, NA)
-            V = pseudo_inverse(gram).solve(jnp.einsum("lij,li->j", NA, velocity))
-        else:
-            V = _six(system, object_velocity, "object_velocity")
+    tips = stacked._replace(jacobian=tuple(t.jacobian for t in tips))
+    return _Held(tips, offsets, gap, axes, held, jax.vmap(motion_shift)(offsets))
+
+
+def velocity_gram(system: GraspSystem, q: Sequence[Array], v: Sequence[Array], pose: Pose) -> Float[Array, "6 6"]:
+    """Of the equations for the object's velocity: sum of A* N A."""
+    at = _held(system, q, v, pose)
+    NA = at.held @ at.A
+    return jnp.einsum("lij,lik->jk", NA, NA)
+
+
+def state_of(
+    system: GraspSystem,
+    q: Sequence[Array],
+    v: Sequence[Array],
+    pose: Pose,
+    rates: tuple[Array, ...] | None,
+    V: Any,
+    spectrum: tuple[Array, Array, Array] | None = None,
+) -> GraspState:
+    """`grasp_state` of checked arguments; `spectrum` is that of `velocity_gram`, where it is known."""
+    tips, offsets, gap, axes, held, A = _held(system, q, v, pose)
+    velocity = tips.velocity if rates is None else tips.velocity + along(axes, rates, tips.velocity.dtype)
+    if V is None and rates is not None:
+        V = jnp.linalg.solve(jnp.einsum("lij,lik->jk", A, A), jnp.einsum("lij,li->j", A, velocity))
+    elif V is None:
+        NA = held @ A
+        gram = jnp.einsum("lij,lik->jk", NA, NA)
+        inverse = pseudo_inverse(gram) if spectrum is None else PseudoInverse(gram, *spectrum)
+        V = inverse.solve(jnp.einsum("lij,li->j", NA, velocity))
+    if rates is None:
         slip = jnp.einsum("lij,j->li", A, V) - velocity
         rates = tuple(components(H, s) for H, s in zip(axes, slip, strict=True))
-        velocity = velocity + _along(axes, rates, velocity.dtype)
+        velocity = velocity + along(axes, rates, velocity.dtype)
     error = jnp.einsum("lij,j->li", A, V) - velocity
     gap = jnp.einsum("lij,lj->li", held[:, 3:, 3:], gap)
-    return GraspState(V, rates, gap, error, stacked._replace(jacobian=jacobians), offsets, axes, held)
+    return GraspState(V, rates, gap, error, tips, offsets, axes, held)
 
 
 def check_rates(system: GraspSystem, rates: Sequence[Array]) -> tuple[Array, ...]:
@@ -243,7 +290,7 @@ def check_rates(system: GraspSystem, rates: Sequence[Array]) -> tuple[Array, ...
     return tuple(checked)
 
 
-def _along(axes: Sequence[Array], rates: Sequence[Array], dtype) -> Float[Array, "l 6"]:
+def along(axes: Sequence[Array], rates: Sequence[Array], dtype) -> Float[Array, "l 6"]:
     """H* W per arm."""
     return jnp.stack([w @ H if len(w) else jnp.zeros(6, dtype) for H, w in zip(axes, rates, strict=True)])
 
@@ -261,6 +308,10 @@ def check_grasp(
     """Raise ValueError where an arm's frame is not at its contact point; returns the gaps (l, 3), world axes.
 
     Looks at values, so it must not be traced; inside jit read `grasp_state(...).position_error`.
+
+    >>> system, q, pose = soa.closed_chain.mechanisms.two_arm_grasp()
+    >>> print(jnp.abs(soa.closed_chain.check_grasp(system, q, pose)).max() < 1e-9)  # m
+    True
     """
     still = tuple(jnp.zeros(arm.robot.nv) for arm in system.arms)
     gaps = np.asarray(grasp_state(system, q, still, object_pose).position_error)
@@ -273,78 +324,3 @@ def check_grasp(
             f"{tolerance:.3g}. `close_grasp` finds joint angles that close it."
         )
     return jnp.asarray(gaps)
-
-
-# --- the equations of motion --------------------------------------------------------------------------------------
-
-
-class GraspProblem(NamedTuple):
-    """Everything the methods solve from: one instance of (2.10) or, with contact freedom, (b.1)."""
-
-    system: GraspSystem
-    q: tuple[Array, ...]
-    v: tuple[Array, ...]
-    tau: tuple[Array, ...]
-    f_ext: tuple
-    state: GraspState
-    A: Float[Array, "l 6 6"]  # phi*(C, O_i)
-    centripetal: Float[Array, "l 6"]  # a(C)
-    slip_bias: Float[Array, "l 6"]  # (H*)' W
-    inertia: Float[Array, "6 6"]  # M(C)
-    compliance: Float[Array, "6 6"]  # M(C)^-1
-    bias: Float[Array, "6"]  # b(C), gravity included
-
-    @property
-    def jacobians(self) -> tuple[Array, ...]:
-        return tuple(self.state.tips.jacobian)
-
-    @property
-    def free_object(self) -> Float[Array, "6"]:
-        """The object's acceleration without arms."""
-        return -self.compliance @ self.bias
-
-    def free_gap(self, alpha: Float[Array, "l 6"]) -> Float[Array, "l 6"]:
-        """alpha_f(0) + (H*)' W - a(C) + A M(C)^-1 b(C): how fast tips and object, all free, would part (4.9d, b.4)."""
-        return alpha + self.slip_bias - self.centripetal - jnp.einsum("lij,j->li", self.A, self.free_object)
-
-
-def object_inertia(body: RigidBody, R: Array) -> tuple[Array, Array]:
-    """M(C) and its inverse about the origin of the object's frame, world axes."""
-    inertia = (body.inertia + body.inertia.T) / 2
-    spatial = rigid_inertia(R, body.mass, body.com, inertia).spatial().matrix()
-    c = ops.matvec(R, body.com)
-    zero = jnp.zeros((3, 3), spatial.dtype)
-    at_com = jnp.block([[R @ jnp.linalg.inv(inertia) @ R.T, zero], [zero, jnp.eye(3, dtype=spatial.dtype) / body.mass]])
-    to_origin = motion_shift(-c)
-    return spatial, to_origin @ at_com @ to_origin.T
-
-
-def grasp_problem(
-    system: GraspSystem, q, v, tau, object_pose, *, contact_rates=None, object_velocity=None, f_ext=None
-) -> GraspProblem:
-    q, v = system.check("q", q, "check_q"), system.check("v", v, "check_v")
-    tau = system.check("tau", tau, "check_v")
-    if f_ext is None:
-        f_ext = (None,) * system.n_arms
-    elif len(f_ext) != system.n_arms:
-        raise ValueError(f"f_ext must hold one array (n_links, 6) or None per arm ({system.n_arms}), got {len(f_ext)}.")
-    f_ext = tuple(arm.robot.check_f_ext(f) for arm, f in zip(system.arms, f_ext, strict=True))
-    R, _ = check_pose(system, object_pose)
-    state = grasp_state(
-        system, q, v, object_pose, contact_rates=contact_rates, object_velocity=object_velocity
-    )
-    w = state.object_velocity[:3]
-    body = system.body
-    inertia, compliance = object_inertia(body, R)
-    rigid = rigid_inertia(R, body.mass, body.com, (body.inertia + body.inertia.T) / 2)
-    gyroscopic = jnp.concatenate(rigid.gyroscopic(w))
-    weight = jnp.concatenate([ops.cross(rigid.first_moment, system.gravity), body.mass * system.gravity])
-    swing = jax.vmap(lambda r: ops.cross(w, ops.cross(w, r)))(state.offsets)
-    centripetal = jnp.concatenate([jnp.zeros_like(swing), swing], axis=1)
-    slip = _along(state.axes, state.contact_rates, swing.dtype)
-    # Axes turn with the object; a sliding contact also feels the Coriolis acceleration, hence the factor 2.
-    slip_bias = jax.vmap(lambda s: jnp.concatenate([ops.cross(w, s[:3]), 2 * ops.cross(w, s[3:])]))(slip)
-    A = jax.vmap(motion_shift)(state.offsets)
-    return GraspProblem(
-        system, q, v, tau, f_ext, state, A, centripetal, slip_bias, inertia, compliance, gyroscopic - weight
-    )

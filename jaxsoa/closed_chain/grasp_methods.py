@@ -22,9 +22,10 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array
 
-from jaxsoa.closed_chain.algebra import PseudoInverse, pseudo_inverse
-from jaxsoa.closed_chain.grasp import GraspProblem, over_arms, stack
-from jaxsoa.dynamics.articulated import ArticulatedBody, carry_force, carry_motion, smooth, whiten
+from jaxsoa.closed_chain.algebra import PseudoInverse, pseudo_inverse, stack
+from jaxsoa.closed_chain.grasp import over_arms
+from jaxsoa.closed_chain.grasp_problem import GraspProblem
+from jaxsoa.dynamics.articulated import ArticulatedBody, Factors, carry_force, carry_motion, smooth, smoothed, whiten
 from jaxsoa.dynamics.forward import forward_dynamics
 from jaxsoa.dynamics.inverse import inverse_dynamics_raw
 from jaxsoa.dynamics.kinematics import frame_placement
@@ -193,16 +194,7 @@ class _ArmOperators:
 
     def tip_motion(self, nu: Array) -> Array:
         """B* psi* H* nu."""
-
-        def step(parent, x):
-            h, g, offset, nu = x
-            lam = carry_motion(offset, parent)
-            lam = lam + h * (nu - jnp.sum(g * lam))
-            return lam, lam
-
-        tree = self.body.tree
-        zero = jnp.zeros(6, nu.dtype)
-        lam = scatter(self.robot.topology.dof_plan, step, zero, (tree.axes, self.body.gain, tree.offset, nu))
+        lam = smoothed(self.robot, self.body.tree, self.body.gain, nu)[1]
         return carry_motion(self.arm, lam[self.node])
 
     def compliance(self) -> Array:
@@ -288,19 +280,25 @@ class FreeArm(NamedTuple):
     tip: Array
     columns: Array  # M^-1 J*
     compliance: Array  # J M^-1 J*
+    factors: Factors
 
 
-def free_arm(robot: Multibody, frame: str, q, v, tau, f_ext, J, bias) -> FreeArm:
-    """One forward dynamics and, with its factors, two sweeps for six columns. Derivatives avoid the Riccati sweep."""
-    a, _, factors = solve_motion(robot, q, v, tau, tau, f_ext, None)
+def free_arm(robot: Multibody, frame: str, q, v, tau, f_ext, J, bias, given=None, prescribed=None) -> FreeArm:
+    """One forward dynamics and, with its factors, two sweeps for six columns. Derivatives avoid the Riccati sweep.
+
+    Of joints whose motion is prescribed only the given acceleration is left: no force at the tip moves them.
+    """
+    a, _, factors = solve_motion(robot, q, v, tau if given is None else given, tau, f_ext, prescribed)
     factors = lax.stop_gradient(factors)
-    columns = jax.vmap(lambda row: differentiable_solve(robot, q, factors, row), out_axes=1)(J)
-    return FreeArm(a, J @ a + bias, columns, J @ columns)
+    columns = jax.vmap(lambda row: differentiable_solve(robot, q, factors, row, prescribed), out_axes=1)(J)
+    return FreeArm(a, J @ a + bias, columns, J @ columns, factors)
 
 
 def _free_arms(problem: GraspProblem) -> tuple[list[FreeArm], Array, Array]:
     p = problem
-    arms = over_arms(p.system, free_arm, p.q, p.v, p.tau, p.f_ext, p.jacobians, p.state.tips.bias)
+    arms = over_arms(
+        p.system, free_arm, p.q, p.v, p.tau, p.f_ext, p.jacobians, p.state.tips.bias, p.given, p.prescribed
+    )
     return arms, jnp.stack([arm.tip for arm in arms]), jnp.stack([arm.compliance for arm in arms])
 
 
@@ -366,6 +364,9 @@ RANK6_FROM = 5
 def auto(problem: GraspProblem) -> Solution:
     return rank6(problem) if problem.system.n_arms >= RANK6_FROM else whole_omega(problem)
 
+
+HYBRID = ("auto", "rank6")
+"""Methods that know of prescribed joints."""
 
 METHODS: dict[str, Callable[..., Solution]] = {
     "auto": auto,

@@ -10,6 +10,7 @@ with B_D, A_D and M by the papers' O(N^2) algorithm; all columns are solved for 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -26,6 +27,8 @@ from jaxsoa.closed_chain.embedding import (
 )
 from jaxsoa.dynamics.inverse import inverse_dynamics_raw
 from jaxsoa.dynamics.motion import mass_times
+from jaxsoa.eager import compiled
+from jaxsoa.kernels import door
 from jaxsoa.linearized.inverse import linearize_inverse_dynamics
 
 
@@ -37,6 +40,7 @@ class LinearizedEmbeddedDynamics(NamedTuple):
     wrt_tau: Float[Array, "ny nv"]
 
 
+@compiled(through_door=False)
 def linearize_embedded_dynamics(
     embedding: Embedding,
     q: Shaped[Array, " nq"],
@@ -48,23 +52,22 @@ def linearize_embedded_dynamics(
 
     `wrt_y` is along motions of the mechanism: y by a tangent dy, q by X dy. O(N^2); the aggregates' X is differentiated
     as the small linear systems that it solves.
+
+    >>> robot, loops, q = soa.closed_chain.mechanisms.four_bar()
+    >>> q = soa.closed_chain.close_loops(robot, loops, q)
+    >>> embedding = soa.closed_chain.embed(robot, loops, ["left1_joint"], q)
+    >>> found = jax.jit(soa.closed_chain.linearize_embedded_dynamics)(embedding, q, jnp.ones(1), jnp.zeros(3))
+    >>> print(found.wrt_y.round(3))  # 1/s^2
+    [[33.281]]
     """
     robot = embedding.robot
     q, rates, tau = robot.check_q(q), checked_rates(embedding, rates, "rates"), robot.check_v(tau, "tau")
     f_ext = robot.check_f_ext(f_ext)
-    y = embedded_forward_dynamics(embedding, q, rates, tau, f_ext).rates
-    at = embedded_motion(embedding, q, rates)
-    X, a = at.X, at.X @ y + at.bias
-    excess = inverse_dynamics_raw(robot, q, X @ rates, a, f_ext) - tau
-    linear = linearize_inverse_dynamics(robot, q, X @ rates, a, f_ext)
+    X, bias, y, excess = _at(embedding, q, rates, tau, f_ext)
+    linear = linearize_inverse_dynamics(robot, q, X @ rates, X @ y + bias, f_ext)
     ny = embedding.nv
-
-    def kinematics(x: Array) -> tuple[Array, Array, Array]:
-        """v, a and X* excess as the mechanism moves by x = (dy, drates)."""
-        now = embedded_motion(embedding, robot.integrate(q, X @ x[:ny]), rates + x[ny:])
-        return now.X @ (rates + x[ny:]), now.X @ y + now.bias, now.X.T @ excess
-
-    dv, da, turned = jax.jacfwd(kinematics)(jnp.zeros(2 * ny, q.dtype))
+    column = partial(_by_state, embedding, q, rates, X, y, excess)
+    dv, da, turned = jax.vmap(column, out_axes=-1)(jnp.eye(2 * ny, dtype=q.dtype))
     dq = jnp.concatenate([X, jnp.zeros_like(X)], axis=1)
     change = X.T @ (linear.wrt_q @ dq + linear.wrt_v @ dv + linear.wrt_a @ da) + turned
     columns = jnp.concatenate([-change, X.T], axis=1)
@@ -72,8 +75,34 @@ def linearize_embedded_dynamics(
 
     def solve(x: Array) -> Array:
         return lax.custom_linear_solve(
-            lambda y: X.T @ mass_times(robot, q, X @ y), x, lambda _, b: solve_embedded(*fixed, b), symmetric=True
+            lambda y: X.T @ mass_times(robot, q, X @ y), x, lambda _, b: _solve(*fixed, b), symmetric=True
         )
 
     found = jax.vmap(solve, in_axes=1, out_axes=1)(columns)
     return LinearizedEmbeddedDynamics(found[:, :ny], found[:, ny : 2 * ny], found[:, 2 * ny :])
+
+
+_solve = door(solve_embedded)
+
+
+@door
+def _at(embedding: Embedding, q: Array, rates: Array, tau: Array, f_ext: Array | None) -> tuple[Array, ...]:
+    """X, X' y', y'' and what inverse dynamics exceeds the torques by."""
+    y = embedded_forward_dynamics(embedding, q, rates, tau, f_ext).rates
+    X, bias = embedded_motion(embedding, q, rates)
+    return X, bias, y, inverse_dynamics_raw(embedding.robot, q, X @ rates, X @ y + bias, f_ext) - tau
+
+
+@door
+def _by_state(
+    embedding: Embedding, q: Array, rates: Array, X: Array, y: Array, excess: Array, direction: Array
+) -> tuple[Array, Array, Array]:
+    """One column: how v, a and X* excess change as the mechanism moves along (dy, drates)."""
+    ny = embedding.nv
+
+    def kinematics(x: Array) -> tuple[Array, Array, Array]:
+        moving = rates + x[ny:]
+        now = embedded_motion(embedding, embedding.robot.integrate(q, X @ x[:ny]), moving)
+        return now.X @ moving, now.X @ y + now.bias, now.X.T @ excess
+
+    return jax.jvp(kinematics, (jnp.zeros_like(direction),), (direction,))[1]

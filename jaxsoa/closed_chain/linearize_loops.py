@@ -1,13 +1,15 @@
 """The linearized model of a tree with loops: full matrices from the equations differentiated once (`perturbed.py`).
 
 The dynamics' part is the papers' O(N^2) algorithm for the linearized inverse model, taken at the motion and the loop
-forces found; the constraints' part is a tangent of the kinematic sweep per column. Everything is then solved with the
-factors of the one forward dynamics: neither the derivative of J nor that of Omega exists anywhere.
+forces found; the constraints' part is a tangent of the kinematic sweep per column, a kernel, so all columns, and those
+of many states, are a batch of it. All are solved for by the factors of the one forward dynamics and the pseudo-inverse
+that found the forces: neither the derivative of J nor that of Omega exists anywhere.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -15,8 +17,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Shaped
 
 from jaxsoa.closed_chain.constraints import Constraint
-from jaxsoa.closed_chain.loop_dynamics import linear_maps, loop_solution
+from jaxsoa.closed_chain.loop_dynamics import answers, loop_solution
 from jaxsoa.closed_chain.loop_equations import (
+    Stabilization,
     coupling_torques,
     link_forces_of,
     moving_cuts,
@@ -25,9 +28,11 @@ from jaxsoa.closed_chain.loop_equations import (
     torques_of,
     wrenches,
 )
-from jaxsoa.closed_chain.loops import check_loops, check_prescribed, loop_rows, split_forces
-from jaxsoa.closed_chain.perturbed import Changes, perturbed_motion
+from jaxsoa.closed_chain.loops import check_loops, check_prescribed, held_basis, split_forces
+from jaxsoa.closed_chain.perturbed import Changes, perturbed_columns
 from jaxsoa.dynamics.inverse import project, sum_outboard
+from jaxsoa.eager import compiled
+from jaxsoa.kernels import door
 from jaxsoa.linearized.inverse import linearize_inverse_dynamics
 from jaxsoa.model.multibody import Multibody
 
@@ -57,6 +62,7 @@ class LinearizedLoopDynamics(NamedTuple):
     tau_wrt_a: Float[Array, "nv nv"]
 
 
+@compiled(through_door=False)
 def linearize_loop_forward_dynamics(
     robot: Multibody,
     loops: Sequence[Constraint],
@@ -76,48 +82,88 @@ def linearize_loop_forward_dynamics(
     direction (a stretched linkage on its way out of the singularity) there is no derivative; the one given is that of
     motions which keep the rank. All columns along which the loops open are derivatives too: of the accelerations that
     hold the relative pose found.
+
+    >>> rod = soa.closed_chain.holding(robot, q, (soa.closed_chain.distance("base", "tip"),))
+    >>> found = jax.jit(soa.closed_chain.linearize_loop_forward_dynamics)(robot, rod, q, v, tau)
+    >>> print(found.wrt_q[0].round(3))  # of the first joint, 1/s^2
+    [-7.414 -1.728]
     """
     loops = check_loops(robot, loops)
     q, v, tau, f_ext = robot.check_q(q), robot.check_v(v), robot.check_v(tau, "tau"), robot.check_f_ext(f_ext)
     mask = check_prescribed(robot, prescribed)
     given = jnp.zeros_like(tau) if a is None else robot.check_v(a, "a")
-    found = loop_solution(robot, loops, q, v, given, tau, f_ext, mask, stabilization, rtol)
-    rows = loop_rows(robot, loops, q, v)
-    maps, u = linear_maps(robot, q, rows.jacobian, found, mask)
-    motion, f = found.a, found.f
-    at = moving_cuts(robot, loops, q, v, motion)
-    pushed = link_forces_of(robot, loops, at, found.forces)
-    of_torque = linearize_inverse_dynamics(robot, q, v, motion, pushed if f_ext is None else f_ext + pushed)
+    basis = held_basis(robot, loops)
+    found = loop_solution(robot, loops, q, v, given, tau, f_ext, mask, stabilization, rtol, basis)
+    rows, solve, response = answers(robot, loops, q, v, found, mask)
+    S = response.compliance.inverse()
+    pushed = _pushed(robot, loops, q, v, found.a, found.forces)
+    of_torque = linearize_inverse_dynamics(robot, q, v, found.a, pushed if f_ext is None else f_ext + pushed)
+    at = _At(found.a, found.f, found.residual, response.columns @ (S @ found.f))
 
-    def by_kinematics(dq: Array, dv: Array):
-        """What changes at fixed motion and forces, but for inverse dynamics under fixed wrenches on the links."""
-        q_moved, v_moved = robot.integrate(q, dq), v + dv
-        now = moving_cuts(robot, loops, q_moved, v_moved, motion)
-        on_b = wrenches(loops, now, f)
-        links = link_forces_of(robot, loops, now, on_b)
-        torque = -project(robot, at.kin.axes, sum_outboard(robot, at.kin.offset, links))
-        torque = torque - coupling_torques(robot, loops, q_moved, f)
-        gap = relative_accelerations(robot, loops, q_moved, v_moved, motion, now, stabilization)
-        pull = torques_of(robot, loops, q_moved, now, found.residual)
-        return Changes(torque, gap, relative_rates(robot, loops, q_moved, u), pull), on_b
-
-    one, none = jnp.eye(robot.nv, dtype=motion.dtype), jnp.zeros((robot.nv, robot.nv), motion.dtype)
+    nv, J = robot.nv, rows.jacobian
+    one, none = jnp.eye(nv, dtype=found.a.dtype), jnp.zeros((nv, nv), found.a.dtype)
+    directions = jnp.eye(2 * nv, dtype=found.a.dtype)
+    columns = jax.vmap(lambda d: _by_state(robot, (loops, stabilization), q, v, at, d), out_axes=-1)
+    d, d_forces = columns(directions)
+    # Then torques and, where some are prescribed, accelerations: they change neither poses nor rates.
     held = none if mask is None else jnp.where(mask, one, 0)  # da where prescribed, from da
-    by_state = jax.jacfwd(lambda x: by_kinematics(*jnp.split(x, 2)))(jnp.zeros(2 * robot.nv, motion.dtype))
-    # Columns: dq, dv, dtau, da. The last two change neither poses nor rates.
-    d = jax.tree.map(lambda x: jnp.concatenate([x, jnp.zeros_like(x)], axis=-1), by_state)
-    torque = jnp.concatenate([of_torque.wrt_q, of_torque.wrt_v, held - one, of_torque.wrt_a @ held], axis=1)
-    gap = jnp.concatenate([jnp.zeros((len(f), 3 * robot.nv), f.dtype), rows.jacobian @ held], axis=1)
-    d = (d[0]._replace(torque=d[0].torque + torque, gap=d[0].gap + gap), d[1])
-    columns = jax.vmap(lambda d: perturbed_motion(maps, d), in_axes=-1, out_axes=-1)
-    d_a, d_f = columns(d[0])
-    d_forces = d[1] + jax.vmap(lambda f: split_forces(rows, f)[0], in_axes=-1, out_axes=-1)(d_f)
-    needed = of_torque.wrt_a @ d_a - rows.jacobian.T @ d_f + d[0].torque
-    wrt = [jnp.split(x, 4, axis=-1) for x in (d_a, d_forces, d_f[6 * len(found.forces) :], needed)]
-    wrt[0][3] = wrt[0][3] + held
+    inputs = (held - one,) if mask is None else (held - one, of_torque.wrt_a @ held)
+    torque = jnp.concatenate([d.torque + jnp.concatenate([of_torque.wrt_q, of_torque.wrt_v], 1), *inputs], axis=1)
+    count = nv * len(inputs)
+    d = Changes(torque, *(jnp.pad(x, ((0, 0), (0, count))) for x in d[1:]))
+    if mask is not None:
+        d = d._replace(gap=d.gap.at[:, 3 * nv :].set(J @ held))
+    da, df = perturbed_columns(solve, response.columns, response.compliance, d)
+    forces = jnp.pad(d_forces, ((0, 0), (0, 0), (0, count)))
+    forces = forces + jax.vmap(lambda f: split_forces(rows, f)[0], in_axes=-1, out_axes=-1)(df)
+    wrt = [jnp.split(x, 2 + len(inputs), axis=-1) for x in (da, forces, df[6 * len(found.forces) :])]
     if mask is None:
-        wrt[3] = [none, none, one, none]
-    else:
-        wrt[3] = [jnp.where(mask[:, None], x, 0) for x in wrt[3]]
-        wrt[3][2] = wrt[3][2] + one - held
-    return LinearizedLoopDynamics(*(x for of_one in wrt for x in of_one))
+        nothing = [*wrt, [none, none, one]]
+        return LinearizedLoopDynamics(*(x for of_one in nothing for x in (*of_one, jnp.zeros_like(of_one[0]))))
+    wrt[0][3] = wrt[0][3] + held
+    needed = jnp.split(of_torque.wrt_a @ da - J.T @ df + torque, 4, axis=-1)
+    needed = [jnp.where(mask[:, None], x, 0) for x in needed]
+    needed[2] = needed[2] + one - held
+    return LinearizedLoopDynamics(*(x for of_one in (*wrt, needed) for x in of_one))
+
+
+class _At(NamedTuple):
+    """What the forward dynamics found; u = M^-1 J* Omega^+ f."""
+
+    a: Array
+    f: Array
+    residual: Array
+    u: Array
+
+
+@partial(door, constants=(0, 1))
+def _pushed(robot: Multibody, loops: tuple[Constraint, ...], q: Array, v: Array, a: Array, forces: Array) -> Array:
+    return link_forces_of(robot, loops, moving_cuts(robot, loops, q, v, a), forces)
+
+
+@partial(door, constants=(0, 1))
+def _by_state(
+    robot: Multibody,
+    closed: tuple[tuple[Constraint, ...], Stabilization | None],
+    q: Array,
+    v: Array,
+    at: _At,
+    direction: Array,
+) -> tuple[Changes, Array]:
+    """One column: along (dq, dv) what changes but for inverse dynamics, and the forces at fixed multipliers."""
+    loops, stabilization = closed
+    kin = moving_cuts(robot, loops, q, v, at.a).kin
+
+    def by_kinematics(moved: Array):
+        dq, dv = jnp.split(moved, 2)
+        q_moved, v_moved = robot.integrate(q, dq), v + dv
+        now = moving_cuts(robot, loops, q_moved, v_moved, at.a)
+        on_b = wrenches(loops, now, at.f)
+        links = link_forces_of(robot, loops, now, on_b)
+        pulled = -project(robot, kin.axes, sum_outboard(robot, kin.offset, links))
+        pulled = pulled - coupling_torques(robot, loops, q_moved, at.f)
+        gap = relative_accelerations(robot, loops, q_moved, v_moved, at.a, now, stabilization)
+        pull = torques_of(robot, loops, q_moved, now, at.residual)
+        return Changes(pulled, gap, relative_rates(robot, loops, q_moved, at.u), pull), on_b
+
+    return jax.jvp(by_kinematics, (jnp.zeros_like(direction),), (direction,))[1]

@@ -10,7 +10,8 @@ torques and every leaf of model and loops, are those of the equations (`perturbe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -31,11 +32,22 @@ from jaxsoa.closed_chain.loop_equations import (
     torques_of,
     wrenches,
 )
-from jaxsoa.closed_chain.loops import check_loops, check_prescribed, cut, loop_rows, split_forces
+from jaxsoa.closed_chain.loops import (
+    Cut,
+    LoopRows,
+    check_loops,
+    check_prescribed,
+    cut,
+    held_basis,
+    loop_rows,
+    split_forces,
+)
 from jaxsoa.closed_chain.perturbed import Changes, LinearMaps, along, perturbed_motion
 from jaxsoa.dynamics.articulated import Factors
 from jaxsoa.dynamics.inverse import inverse_dynamics_raw
 from jaxsoa.dynamics.motion import differentiable_solve, mass_times, solve_motion
+from jaxsoa.eager import compiled
+from jaxsoa.kernels import door
 from jaxsoa.model.multibody import Multibody
 
 
@@ -62,18 +74,23 @@ class LoopSolution(NamedTuple):
     spectrum: tuple[Array, Array, Array]  # of Omega: vectors, inverse values, rank
 
 
+@partial(door, constants=(0, 1))
+def _rows(robot: Multibody, loops: tuple[Constraint, ...], q: Array, v: Array) -> LoopRows:
+    return loop_rows(robot, loops, q, v)
+
+
 @jax.custom_jvp
 def loop_solution(
-    robot: Multibody, loops: tuple[Constraint, ...], q, v, given, tau, f_ext, prescribed, stabilization, rtol
+    robot: Multibody, loops: tuple[Constraint, ...], q, v, given, tau, f_ext, prescribed, stabilization, rtol, basis
 ) -> LoopSolution:
-    """`loop_forward_dynamics` of checked arguments."""
+    """`loop_forward_dynamics` of checked arguments; `basis` as of `held_basis`."""
     free, torque, factors = solve_motion(robot, q, v, given, tau, f_ext, prescribed)
-    rows = loop_rows(robot, loops, q, v)
+    rows = _rows(robot, loops, q, v)
     apart = rows.jacobian @ free + rows.bias
     if stabilization is not None:
         damping, frequency = stabilization
         apart = apart + 2 * damping * (rows.jacobian @ v) + frequency**2 * rows.error
-    response = cut(robot, q, factors, rows.jacobian, rtol, prescribed)
+    response = cut(robot, q, factors, rows.jacobian, rtol, prescribed, basis)
     f = -response.compliance.solve(apart)
     change = response.columns @ f
     if prescribed is not None:
@@ -84,28 +101,38 @@ def loop_solution(
     return LoopSolution(free + change, f, forces, torque, residual, factors, (vectors, inverse_values, rank))
 
 
-def linear_maps(
-    robot: Multibody, q: Array, J: Array, found: LoopSolution, prescribed: Array | None
-) -> tuple[LinearMaps, Array]:
-    """J, J*, Z and Omega^+ from factors at hand, differentiable once more; and u = Z J* S f."""
-    factors, (vectors, inverse_values, rank) = lax.stop_gradient((found.factors, found.spectrum))
+class Answers(NamedTuple):
+    """At a motion found: the constraints' rows, x -> Z x by the factors at hand, and the answer at the cuts."""
+
+    rows: LoopRows
+    solve: Callable[[Array], Array]  # of one vector or of columns
+    response: Cut
+
+
+def answers(
+    robot: Multibody, loops: tuple[Constraint, ...], q: Array, v: Array, found: LoopSolution, prescribed: Array | None
+) -> Answers:
+    """Differentiable once more: factors and spectrum are looked at as constants, what they factor is not."""
+    factors, spectrum = lax.stop_gradient((found.factors, found.spectrum))
 
     def solve(x):
+        if x.ndim == 2:
+            return jax.vmap(solve, in_axes=1, out_axes=1)(x)
         return differentiable_solve(robot, q, factors, x, prescribed)
 
-    # Used by second derivatives alone: a first derivative needs only the spectrum.
-    omega = J @ jax.vmap(solve, out_axes=1)(J)
-    maps = LinearMaps(lambda x: J @ x, lambda f: J.T @ f, solve, PseudoInverse(omega, vectors, inverse_values, rank))
-    return maps, solve(J.T @ maps.compliance.solve(found.f))
+    rows = _rows(robot, loops, q, v)
+    columns = solve(rows.jacobian.T)
+    return Answers(rows, solve, Cut(columns, PseudoInverse(rows.jacobian @ columns, *spectrum)))
 
 
 def _loop_solution_jvp(primals, tangents):
-    robot, loops, q, v, given, tau, f_ext, prescribed, stabilization, _ = primals
-    d_robot, d_loops, d_q, d_v, d_given, d_tau, d_f_ext, _, d_stabilization, _ = tangents
+    robot, loops, q, v, given, tau, f_ext, prescribed, stabilization, _, _ = primals
+    d_robot, d_loops, d_q, d_v, d_given, d_tau, d_f_ext, _, d_stabilization, _, _ = tangents
     found = loop_solution(*primals)
-    rows = loop_rows(robot, loops, q, v)
-    maps, u = linear_maps(robot, q, rows.jacobian, found, prescribed)
+    rows, solve, (columns, compliance) = answers(robot, loops, q, v, found, prescribed)
+    maps = LinearMaps(lambda x: rows.jacobian @ x, lambda f: rows.jacobian.T @ f, solve, compliance)
     a, f = found.a, found.f
+    u = columns @ compliance.solve(f)
 
     def equations(robot, loops, q, v, given, tau, f_ext, stabilization):
         moved = a if prescribed is None else jnp.where(prescribed, given, a)
@@ -149,6 +176,7 @@ def _no_tangent(x: Array) -> Any:
 loop_solution.defjvp(_loop_solution_jvp, symbolic_zeros=True)
 
 
+@compiled(through_door=False)
 def loop_forward_dynamics(
     robot: Multibody,
     loops: Sequence[Constraint],
@@ -190,7 +218,8 @@ def loop_forward_dynamics(
         return LoopAcceleration(
             free, jnp.zeros((0, 6), free.dtype), jnp.zeros(0, free.dtype), jnp.zeros((), int), torque, nothing
         )
-    found = loop_solution(robot, loops, q, v, given, tau, f_ext, prescribed, stabilization, rtol)
+    basis = held_basis(robot, loops)
+    found = loop_solution(robot, loops, q, v, given, tau, f_ext, prescribed, stabilization, rtol, basis)
     couplings = found.f[6 * len(found.forces) :]
     rank = found.spectrum[2]
     return LoopAcceleration(found.a, found.forces, couplings, rank, found.tau, safe_norm(found.residual))

@@ -16,9 +16,11 @@ from jaxtyping import Array, Float, Shaped
 
 from jaxsoa.closed_chain.algebra import pseudo_inverse, safe_norm
 from jaxsoa.closed_chain.constraints import Constraint
-from jaxsoa.closed_chain.grasp import GraspSystem, Pose, grasp_problem, over_arms
+from jaxsoa.closed_chain.grasp import GraspSystem, Pose, over_arms
+from jaxsoa.closed_chain.grasp_problem import grasp_problem
 from jaxsoa.closed_chain.loops import check_loops, loop_rows, split_forces
 from jaxsoa.dynamics.inverse import inverse_dynamics_raw
+from jaxsoa.eager import compiled
 from jaxsoa.model.multibody import Multibody
 
 
@@ -49,6 +51,7 @@ def actuated_mask(robot: Multibody, actuated) -> Array:
     return mask
 
 
+@compiled(through_door=False)
 def loop_inverse_dynamics(
     robot: Multibody,
     loops: Sequence[Constraint],
@@ -67,6 +70,12 @@ def loop_inverse_dynamics(
     Where actuators are more than enough, internal loop forces are free: `least` = "forces" takes the loop forces of
     least norm (nearest to `preferred`, wrenches on b in world axes, if given), "torques" the least actuator torques.
     `residual` tells how much the motion asks beyond what the actuators can give.
+
+    >>> robot, loops, q = soa.closed_chain.mechanisms.four_bar()
+    >>> q, still = soa.closed_chain.close_loops(robot, loops, q), jnp.zeros(3)
+    >>> found = soa.closed_chain.loop_inverse_dynamics(robot, loops, q, still, still, ["left1_joint"])
+    >>> print(found.tau.round(3))  # the crank holds the linkage, N m
+    [-3.787  0.     0.   ]
     """
     if least not in ("forces", "torques"):
         raise ValueError(f'least must be "forces" or "torques", got {least!r}.')
@@ -107,6 +116,7 @@ class GraspTorques(NamedTuple):
     residual: Float[Array, ""]  # what the contacts cannot give of the force the object needs
 
 
+@compiled(through_door=False)
 def grasp_inverse_dynamics(
     system: GraspSystem,
     q: Sequence[Array],
@@ -126,6 +136,13 @@ def grasp_inverse_dynamics(
     contact forces are taken. What is left is internal: `squeeze` adds it, as a number (newtons with which each contact
     presses towards the contacts' common centre) or as forces (l, 6), of which the part that does not move the object
     counts.
+
+    >>> system, q, pose = soa.closed_chain.mechanisms.two_arm_grasp()
+    >>> still = [jnp.zeros(7)] * 2
+    >>> found = soa.closed_chain.grasp_inverse_dynamics(system, q, still, still, pose, squeeze=10.0)  # N
+    >>> print(found.contact_forces[:, 3:].round(3))  # on the box, which weighs 2 kg
+    [[ 10.     0.     9.81]
+     [-10.     0.     9.81]]
     """
     a = system.check("a", a, "check_v")
     zero = tuple(jnp.zeros_like(x) for x in a)

@@ -12,15 +12,17 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Shaped
 
-from jaxsoa.closed_chain.algebra import PseudoInverse, motion_shift, pseudo_inverse, turned
+from jaxsoa.closed_chain.algebra import PseudoInverse, is_concrete, motion_shift, pseudo_inverse, turned
 from jaxsoa.closed_chain.constraints import Constraint, Coupling, Distance, Loop, Relative
 from jaxsoa.closed_chain.frames import MovingFrame, moving_frames
 from jaxsoa.dynamics.articulated import Factors
 from jaxsoa.dynamics.kinematics import shift_acceleration
 from jaxsoa.dynamics.motion import differentiable_solve, solve_motion
+from jaxsoa.eager import compiled
 from jaxsoa.model.description import ModelError
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.spatial import ops
@@ -127,6 +129,29 @@ def loop_rows(robot: Multibody, loops: Sequence[Constraint], q: Array, v: Array)
     )
 
 
+def held_basis(robot: Multibody, loops: Sequence[Constraint]) -> Array:
+    """(m, k): orthonormal columns within which the rows of all constraints lie.
+
+    A hinge holds five directions of six: the rank of Omega is sought among these, not among six rows a loop. Where the
+    axes are not known while a program is traced all six are.
+    """
+    blocks = []
+    for loop in cuts_of(loops)[0]:
+        free = loop.free if isinstance(loop, Loop) else None
+        if free is None or not is_concrete(free):
+            blocks.append(np.eye(6))
+        else:
+            blocks.append(np.linalg.svd(np.asarray(free, float).T)[0][:, len(free) :])
+    blocks += [np.eye(1) for loop in loops if isinstance(loop, Coupling)]
+    basis = np.zeros([sum(x.shape[i] for x in blocks) for i in (0, 1)])
+    row = column = 0
+    for x in blocks:
+        basis[row : row + x.shape[0], column : column + x.shape[1]] = x
+        row, column = row + x.shape[0], column + x.shape[1]
+    return jnp.asarray(basis, robot.dtype)
+
+
+@compiled(through_door=False)
 def relative_poses(robot: Multibody, q: Shaped[Array, " nq"], loops: Sequence[Constraint]) -> list[Relative]:
     """Frame b seen from frame a at q, for every loop that is not a coupling."""
     loops = check_loops(robot, loops)
@@ -140,12 +165,19 @@ def loop_rows_at_rest(robot: Multibody, loops: Sequence[Constraint], q: Array) -
 
 
 def holding(robot: Multibody, q: Shaped[Array, " nq"], loops: Sequence[Constraint]) -> tuple[Constraint, ...]:
-    """The same loops, aimed at the relative poses (or distances) found at q. Couplings are kept as they are."""
+    """The same loops, aimed at the relative poses (or distances) found at q. Couplings are kept as they are.
+
+    >>> loop = soa.closed_chain.distance("base", "tip")
+    >>> (held,) = soa.closed_chain.holding(robot, q, (loop,))
+    >>> print(held.length.round(3))  # m
+    1.938
+    """
     loops = check_loops(robot, loops)
     found = iter(relative_poses(robot, q, loops))
     return tuple(loop if isinstance(loop, Coupling) else loop.held_at(next(found)) for loop in loops)
 
 
+@compiled(through_door=False)
 def loop_errors(robot: Multibody, loops: Sequence[Constraint], q: Shaped[Array, " nq"]) -> Float[Array, " m"]:
     """Position errors: six per loop or distance (rotation vector, metres; a's axes), then one per coupling.
 
@@ -158,6 +190,7 @@ def loop_errors(robot: Multibody, loops: Sequence[Constraint], q: Shaped[Array, 
     return loop_rows_at_rest(robot, loops, robot.check_q(q)).error
 
 
+@compiled(through_door=False)
 def loop_jacobian(robot: Multibody, loops: Sequence[Constraint], q: Shaped[Array, " nq"]) -> Float[Array, "m nv"]:
     """Rows whose product with v vanishes when v is consistent with the loops.
 
@@ -184,14 +217,16 @@ def cut(
     jacobian: Array,
     rtol: float | None = None,
     prescribed: Array | None = None,
+    basis: Array | None = None,
 ) -> Cut:
     """Operational-space compliance of the cut points by two sweeps per column with factors at hand.
 
-    With `prescribed` only the free degrees of freedom answer: M^-1 is the inverse of their block.
+    With `prescribed` only the free degrees of freedom answer: M^-1 is the inverse of their block. `basis` as of
+    `held_basis`.
     """
     factors = lax.stop_gradient(factors)
     columns = jax.vmap(lambda row: differentiable_solve(robot, q, factors, row, prescribed), out_axes=1)(jacobian)
-    return Cut(columns, pseudo_inverse(jacobian @ columns, rtol))
+    return Cut(columns, pseudo_inverse(jacobian @ columns, rtol, basis))
 
 
 def cut_at_rest(
@@ -209,12 +244,17 @@ def split_forces(rows: LoopRows, f: Array) -> tuple[Array, Array]:
     return jnp.einsum("lij,lj->li", rows.to_world, f[: 6 * n].reshape(n, 6)), f[6 * n :]
 
 
+@compiled(through_door=False)
 def loop_effective_inertia(
     robot: Multibody, loops: Sequence[Constraint], q: Shaped[Array, " nq"], *, rtol: float | None = None
 ) -> Float[Array, "m m"]:
     """Lambda_c: the inertia felt at the cuts along the constraint rows (overview, 5.11), the inverse of Omega.
 
     Where constraints are redundant or free axes leave rows empty it is the pseudo-inverse.
+
+    >>> rod = soa.closed_chain.holding(robot, q, (soa.closed_chain.distance("base", "tip"),))
+    >>> print(soa.closed_chain.loop_effective_inertia(robot, rod, q).max().round(3))  # felt along the rod, kg
+    1.614
     """
     q = robot.check_q(q)
     rows = loop_rows_at_rest(robot, loops, q)

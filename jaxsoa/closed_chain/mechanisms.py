@@ -38,6 +38,10 @@ def linkage(left: Sequence[float], right: Sequence[float], ground: float, q, nam
     """Two planar chains of 1 kg rods in the x-z plane (hinges about y), `ground` apart, their tips hinged together.
 
     Links are left1, left2, ..., right1, ...; joints the same with `_joint`; the cut is between `left_tip`, `right_tip`.
+
+    >>> parallelogram = soa.closed_chain.mechanisms.linkage([0.5, 1.0], [0.5], 1.0, [-1.0, 1.0, -1.0])  # m, rad
+    >>> print(parallelogram.robot.joint_names)
+    ('left1_joint', 'left2_joint', 'right1_joint')
     """
     builder = Builder(name)
     for side, lengths, x in (("left", left, 0.0), ("right", right, ground)):
@@ -63,12 +67,22 @@ def four_bar() -> Mechanism:
 
 
 def five_bar() -> Mechanism:
-    """Two arms of 0.5 and 0.9 m, 0.6 m apart: two degrees of freedom, driven at `left1_joint` and `right1_joint`."""
+    """Two arms of 0.5 and 0.9 m, 0.6 m apart: two degrees of freedom, driven at `left1_joint` and `right1_joint`.
+
+    >>> robot, loops, q = soa.closed_chain.mechanisms.five_bar()
+    >>> print(robot.joint_names)
+    ('left1_joint', 'left2_joint', 'right1_joint', 'right2_joint')
+    """
     return linkage([0.5, 0.9], [0.5, 0.9], 0.6, [-2.2, 1.4, -0.9, -1.4], "five_bar")
 
 
 def stewart() -> Mechanism:
-    """A Stewart platform: a plate on a free joint, six legs (universal joint, slider `leg0`..., ball)."""
+    """A Stewart platform: a plate on a free joint, six legs (universal joint, slider `leg0`..., ball).
+
+    >>> robot, loops, q = soa.closed_chain.mechanisms.stewart()
+    >>> print(robot.nv, len(loops))  # 6 of the plate and 3 for each leg
+    24 6
+    """
     builder = Builder("stewart")
     builder.link("platform", joint="free", mass=5.0, inertia=np.diag([0.2, 0.2, 0.4]))
     loops, angles = [], []
@@ -118,7 +132,12 @@ class Grasp(NamedTuple):
 
 
 def two_arm_grasp(contacts: Sequence[Contact] | None = None, *, joints: int = 7) -> Grasp:
-    """Two equal arms (`models.chain`) that hold a 2 kg box, 0.4 m long, by its ends; closed at the q given."""
+    """Two equal arms (`models.chain`) that hold a 2 kg box, 0.4 m long, by its ends; closed at the q given.
+
+    >>> system, q, (R, p) = soa.closed_chain.mechanisms.two_arm_grasp()
+    >>> print(len(system.arms), p)  # arms, and where the box is, m
+    2 [0.  0.  0.5]
+    """
     contacts = (Rigid(), Rigid()) if contacts is None else tuple(contacts)
     body = RigidBody(2.0, (0.0, 0.0, 0.0), np.diag([0.02, 0.05, 0.05]))
     pose = (jnp.eye(3), jnp.array([0.0, 0.0, 0.5]))

@@ -19,6 +19,7 @@ from jaxtyping import Array, Bool, Float, Shaped
 
 from jaxsoa.closed_chain.algebra import safe_norm
 from jaxsoa.closed_chain.grasp import GraspSystem, Pose, check_pose
+from jaxsoa.eager import compiled
 from jaxsoa.spatial import ops
 
 
@@ -40,12 +41,17 @@ class FrictionReport(NamedTuple):
         return self.presses & self.sticks & self.resists_twist
 
 
-def friction_report(
-    system: GraspSystem, contact_forces: Shaped[Array, "l 6"], object_pose: Pose
-) -> FrictionReport:
+@compiled(through_door=False)
+def friction_report(system: GraspSystem, contact_forces: Shaped[Array, "l 6"], object_pose: Pose) -> FrictionReport:
     """Check contact forces (l, 6), on the object in world axes, against the friction cones of the system's contacts.
 
     A contact without a normal is two-sided; one without a coefficient is checked only for what it states.
+
+    >>> grips = [soa.closed_chain.Point(normal=(x, 0, 0), friction=0.5) for x in (1, -1)]
+    >>> system, q, pose = soa.closed_chain.mechanisms.two_arm_grasp(grips)
+    >>> forces = jnp.array([[0, 0, 0, 10.0, 0, 4.0], [0, 0, 0, -10.0, 0, 6.0]])  # on the object: N m, N
+    >>> print(soa.closed_chain.friction_report(system, forces, pose).sticks)
+    [ True False]
     """
     R, _ = check_pose(system, object_pose)
     forces = system.arms[0].robot.convert(contact_forces, "contact_forces")
@@ -68,6 +74,4 @@ def friction_report(
         torsion = infinite if contact.torsion is None else contact.torsion * pressing - twist
         rows.append((pressing, across, twist, friction, torsion, pressing >= 0))
     pressing, across, twist, friction, torsion, presses = (jnp.stack(column) for column in zip(*rows, strict=True))
-    return FrictionReport(
-        pressing, across, twist, friction, torsion, presses, friction >= 0, torsion >= 0
-    )
+    return FrictionReport(pressing, across, twist, friction, torsion, presses, friction >= 0, torsion >= 0)

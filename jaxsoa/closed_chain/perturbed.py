@@ -57,6 +57,16 @@ def perturbed_motion(maps: LinearMaps, d: Changes) -> tuple[Any, Array]:
     return maps.solve(rest), df
 
 
+def perturbed_columns(
+    solve: Callable[[Array], Array], responses: Array, compliance: PseudoInverse, d: Changes
+) -> tuple[Array, Array]:
+    """The same along many tangents, the last axis of `d`, as products of matrices; `responses` is Z J*, (nv, m)."""
+    S = compliance.inverse()
+    by_motion = S @ (responses.T @ d.torque - d.gap)
+    df = by_motion + compliance.null() @ d.rates - S @ (S @ (responses.T @ d.pull))
+    return responses @ df - solve(d.torque), df
+
+
 def along(function: Callable, primals: tuple, tangents: tuple) -> Any:
     """The change of `function(*primals)` along tangents of which many may be symbolic zeros, and then cost nothing."""
     leaves, structure = jax.tree.flatten(primals)

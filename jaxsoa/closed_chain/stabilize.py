@@ -20,10 +20,12 @@ from jaxsoa.closed_chain.constraints import Constraint
 from jaxsoa.closed_chain.grasp import GraspSystem, Pose, check_pose
 from jaxsoa.closed_chain.loops import check_loops, check_prescribed, cut_at_rest, loop_rows_at_rest
 from jaxsoa.dynamics.kinematics import frame_pose
+from jaxsoa.eager import compiled
 from jaxsoa.mesh_axes import scan
 from jaxsoa.model.multibody import Multibody
 
 
+@compiled(through_door=False)
 def project_position(
     robot: Multibody,
     loops: Sequence[Constraint],
@@ -36,6 +38,11 @@ def project_position(
     """The configuration that satisfies the loops, next to q. `iterations` Newton steps: two for a drift of 1e-4.
 
     Joints whose motion is `prescribed` (bool (nv,)) stay where they are.
+
+    >>> robot, loops, q = soa.closed_chain.mechanisms.four_bar()
+    >>> q = soa.closed_chain.project_position(robot, loops, q, iterations=8)  # far off, so more than two
+    >>> print(jnp.abs(soa.closed_chain.loop_errors(robot, loops, q)).max() < 1e-9)
+    True
     """
     loops, prescribed = check_loops(robot, loops), check_prescribed(robot, prescribed)
     q = robot.check_q(q)
@@ -48,6 +55,7 @@ def project_position(
     return scan(newton, q, None, length=iterations)[0]
 
 
+@compiled(through_door=False)
 def project_velocity(
     robot: Multibody,
     loops: Sequence[Constraint],
@@ -57,7 +65,13 @@ def project_velocity(
     rtol: float | None = None,
     prescribed: Shaped[Array, " nv"] | None = None,
 ) -> Float[Array, " nv"]:
-    """The velocity that the loops allow next to v, as an inelastic impact leaves it; prescribed joints keep theirs."""
+    """The velocity that the loops allow next to v, as an inelastic impact leaves it; prescribed joints keep theirs.
+
+    >>> robot, loops, q = soa.closed_chain.mechanisms.four_bar()
+    >>> v = soa.closed_chain.project_velocity(robot, loops, q, jnp.ones(3))  # rad/s
+    >>> print(jnp.abs(soa.closed_chain.loop_jacobian(robot, loops, q) @ v).max() < 1e-9)
+    True
+    """
     loops, prescribed = check_loops(robot, loops), check_prescribed(robot, prescribed)
     q, v = robot.check_q(q), robot.check_v(v)
     J = loop_rows_at_rest(robot, loops, q).jacobian
@@ -65,6 +79,7 @@ def project_velocity(
     return v - response.columns @ response.compliance.solve(J @ v)
 
 
+@compiled(through_door=False)
 def project(
     robot: Multibody,
     loops: Sequence[Constraint],
@@ -75,11 +90,18 @@ def project(
     rtol: float | None = None,
     prescribed: Shaped[Array, " nv"] | None = None,
 ) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
-    """(q, v) on the constraints: what a simulation calls after a step."""
+    """(q, v) on the constraints: what a simulation calls after a step.
+
+    >>> robot, loops, q = soa.closed_chain.mechanisms.four_bar()
+    >>> q, v = soa.closed_chain.project(robot, loops, q, jnp.ones(3), iterations=8)
+    >>> print(jnp.abs(soa.closed_chain.loop_jacobian(robot, loops, q) @ v).max() < 1e-9)
+    True
+    """
     q = project_position(robot, loops, q, iterations=iterations, rtol=rtol, prescribed=prescribed)
     return q, project_velocity(robot, loops, q, v, rtol=rtol, prescribed=prescribed)
 
 
+@compiled(through_door=False)
 def project_grasp(
     system: GraspSystem,
     q: Sequence[Array],
@@ -94,6 +116,13 @@ def project_grasp(
 
     `rotations`: per arm the orientation of its frame in the object's axes (`grasp_rotations` at the start of a
     simulation), met up to what the contact leaves free.
+
+    >>> system, q, pose = soa.closed_chain.mechanisms.two_arm_grasp()
+    >>> held = soa.closed_chain.grasp_rotations(system, q, pose)
+    >>> drifted, still = [x + 1e-3 for x in q], [jnp.zeros(7)] * 2  # rad, rad/s
+    >>> q, v = soa.closed_chain.project_grasp(system, drifted, still, pose, jnp.zeros(6), held, iterations=3)
+    >>> print(jnp.abs(soa.closed_chain.check_grasp(system, q, pose)).max() < 1e-9)  # m
+    True
     """
     q, v = system.check("q", q, "check_q"), system.check("v", v, "check_v")
     pose = check_pose(system, object_pose)
@@ -116,8 +145,14 @@ def project_grasp(
     return tuple(positions), tuple(velocities)
 
 
+@compiled(through_door=False)
 def grasp_rotations(system: GraspSystem, q: Sequence[Array], object_pose: Pose) -> tuple[Array, ...]:
-    """Orientation of each arm's frame in the object's axes, as found at (q, object_pose)."""
+    """Orientation of each arm's frame in the object's axes, as found at (q, object_pose).
+
+    >>> system, q, pose = soa.closed_chain.mechanisms.two_arm_grasp()
+    >>> print([R.shape for R in soa.closed_chain.grasp_rotations(system, q, pose)])
+    [(3, 3), (3, 3)]
+    """
     R, _ = check_pose(system, object_pose)
     q = system.check("q", q, "check_q")
     return tuple(R.T @ frame_pose(arm.robot, x, arm.frame)[0] for arm, x in zip(system.arms, q, strict=True))

@@ -58,8 +58,8 @@ class Compliant(eqx.Module):
 
     def __call__(self, robot: Multibody, q: Array, v: Array) -> Float[Array, " nv"]:
         """Generalized force (nv,)."""
-        forces, J = self._forces(robot, q, v)
-        return jnp.einsum("ci,cij->j", forces, J)
+        forces, J = self._forces(robot, robot.check_q(q), robot.check_v(v))
+        return robot.convert(jnp.einsum("ci,cij->j", forces, J), "force")
 
     def forces(self, robot: Multibody, q: Array, v: Array) -> Float[Array, "c 3"]:
         """Forces on the points' bodies, world axes (N), in the order of `Scene.pairs`."""

@@ -43,16 +43,17 @@ def _positive_part(t: Array, kappa: Array | None) -> tuple[Array, Array]:
 
 
 def _in_plane(a: Array, b: Array, mu: Array, kappa: Array | None) -> _Plane:
-    square = 1 + mu * mu
-    w = jnp.sqrt(square)
-    along, d_along = _positive_part((mu * a + b) / w, kappa)
-    across, d_across = _positive_part((mu * b - a) / w, None if kappa is None else mu * kappa)
+    # Products with inverses: a division takes as long as ten of them.
+    per_square = 1 / (1 + mu * mu)
+    per_w = jnp.sqrt(per_square)
+    along, d_along = _positive_part((mu * a + b) * per_w, kappa)
+    across, d_across = _positive_part((mu * b - a) * per_w, None if kappa is None else mu * kappa)
     return _Plane(
-        (mu * along - across) / w,
-        (along + mu * across) / w,
-        (mu * mu * d_along + d_across) / square,
-        mu * (d_along - d_across) / square,
-        (d_along + mu * mu * d_across) / square,
+        (mu * along - across) * per_w,
+        (along + mu * across) * per_w,
+        (mu * mu * d_along + d_across) * per_square,
+        mu * (d_along - d_across) * per_square,
+        (d_along + mu * mu * d_across) * per_square,
     )
 
 
@@ -74,7 +75,7 @@ def tangential(x: Float[Array, "*b 3"], n: Float[Array, "*b 3"]) -> Float[Array,
 
 
 def _unit(x: Array, length: Array) -> Array:
-    return x / jnp.where(length > 0, length, 1)[..., None]
+    return x * (1 / jnp.where(length > 0, length, 1))[..., None]
 
 
 def _parts(x: Array, n: Array, mu: Array, kappa: Array | None) -> tuple[_Plane, Array, Array, Array]:
@@ -82,8 +83,9 @@ def _parts(x: Array, n: Array, mu: Array, kappa: Array | None) -> tuple[_Plane, 
     b, tangent = dot(x, n), tangential(x, n)
     a = norm(tangent)
     plane = _in_plane(a, b, mu, kappa)
-    # Close to the axis the quotient is a difference of nearly equal numbers; its limit is the derivative.
-    near = a <= 1e-6 * jnp.abs(b)
+    # Close to the axis the quotient is a difference of nearly equal numbers; its limit is the derivative. Where the
+    # projection is the identity, or zero, they are the same.
+    near = (a <= 1e-6 * jnp.abs(b)) | (plane.mixed == 0)
     ratio = jnp.where(near, plane.t_a, plane.tangential / jnp.where(near, 1, a))
     return plane, tangent, a, ratio
 
@@ -106,10 +108,10 @@ def projection_jacobian(x: Array, n: Array, mu: Array, kappa: Array | None) -> F
     plane, tangent, a, ratio = _parts(x, n, mu, kappa)
     t = _unit(tangent, a)
     nt = _outer(n, t)
-    across = jnp.eye(3, dtype=x.dtype) - _outer(n, n) - _outer(t, t)
+    # Close to the axis t answers to everything: there its factor is zero, not the difference of two terms.
     terms = (
-        (ratio, across),
-        (plane.t_a, _outer(t, t)),
+        (ratio, jnp.eye(3, dtype=x.dtype) - _outer(n, n)),
+        (plane.t_a - ratio, _outer(t, t)),
         (plane.mixed, nt + jnp.swapaxes(nt, -1, -2)),
         (plane.n_b, _outer(n, n)),
     )
@@ -141,6 +143,8 @@ def _project_jvp(primals, tangents):
             _, (d_t, d_n) = jax.jvp(lambda mu: half_plane(mu, None), (mu,), tuple(moved))
         else:
             _, (d_t, d_n) = jax.jvp(half_plane, (mu, kappa), tuple(moved))
+        # The identity (or zero) knows no friction; what rounding leaves of it must not meet a direction's derivative.
+        d_t, d_n = (jnp.where(_in_plane(a, b, mu, kappa).mixed == 0, 0, d) for d in (d_t, d_n))
         dy = dy + d_t[..., None] * _unit(tangent, a) + d_n[..., None] * n
     return y, dy
 

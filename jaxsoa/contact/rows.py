@@ -23,6 +23,7 @@ from jaxsoa.closed_chain.loops import loop_rows_at_rest
 from jaxsoa.contact.scene import Pair, Scene
 from jaxsoa.dynamics.articulated import Factors, whiten
 from jaxsoa.dynamics.kinematics import Kinematics, kinematics
+from jaxsoa.eager import compiled
 from jaxsoa.indexing import take_rows
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.spatial import ops
@@ -43,8 +44,13 @@ def touching(robot: Multibody, scene: Scene, kin: Kinematics, pairs: tuple[Pair,
     numbers = np.array([topology.frame_number(frame) for frame in points.frames])
     links = np.array([topology.frame_links[k] for k in numbers])
     frame_R, frame_p = take_rows(robot.frame_rotation, numbers), take_rows(robot.frame_position, numbers)
-    own = frame_p + jax.vmap(ops.matvec)(frame_R, points.positions.astype(dtype))
-    centers = take_rows(kin.position, links) + jax.vmap(ops.matvec)(take_rows(kin.rotation, links), own)
+
+    def placed(x):
+        own = frame_p + jax.vmap(ops.matvec)(frame_R, x.astype(dtype))
+        return take_rows(kin.position, links) + jax.vmap(ops.matvec)(take_rows(kin.rotation, links), own)
+
+    centers = placed(points.positions)
+    ends = None if points.ends is None else placed(points.ends)
     radii = points.radii.astype(dtype)
     gaps, normals, positions = [], [], []
     for number, surface in enumerate(scene.surfaces):
@@ -53,11 +59,18 @@ def touching(robot: Multibody, scene: Scene, kin: Kinematics, pairs: tuple[Pair,
             continue
         at = centers[which]
         if surface.frame is None:
-            gap, normal = jax.vmap(surface.distance)(at + robot.base_position.astype(dtype))
+            R, p = jnp.eye(3, dtype=dtype), -robot.base_position.astype(dtype)
         else:
             R, p = _pose(robot, kin, surface.frame)
-            gap, normal = jax.vmap(lambda x, R=R, p=p, s=surface: s.distance(ops.matvec_t(R, x - p)))(at)
-            normal = jax.vmap(lambda n, R=R: ops.matvec(R, n))(normal)
+
+        def seen(x, R=R, p=p):
+            return ops.matvec_t(R, x - p)
+
+        if ends is not None:
+            part = jax.vmap(lambda a, b, s=surface, seen=seen: s.nearest(seen(a), seen(b)))(at, ends[which])
+            at = at + part[:, None] * (ends[which] - at)
+        gap, normal = jax.vmap(lambda x, s=surface, seen=seen: s.distance(seen(x)))(at)
+        normal = jax.vmap(lambda n, R=R: ops.matvec(R, n))(normal)
         gaps.append(gap - radii[which])
         normals.append(normal)
         positions.append(at - radii[which][:, None] * normal)
@@ -146,7 +159,13 @@ def delassus(robot: Multibody, factors: Factors, jacobian: Float[Array, "n nv"])
     return (E * factors.pivot_inverse) @ E.T
 
 
+@compiled
 def gaps(robot: Multibody, scene: Scene, q: Shaped[Array, " nq"]) -> Float[Array, " c"]:
-    """Distance of every contact that may happen at q; negative where bodies overlap."""
+    """Distance of every contact that may happen at q; negative where bodies overlap.
+
+    >>> floor, feet = soa.contact.Plane(height=-2.0), soa.contact.Points("tip", radii=[0.05])  # m
+    >>> print(soa.contact.gaps(robot, soa.contact.Scene(feet, floor, 0.5), q).round(3))  # m
+    [0.015]
+    """
     q = robot.check_q(q)
     return touching(robot, scene, kinematics(robot, q), scene.pairs(robot)).gaps

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import warnings
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -12,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxsoa.closed_chain.algebra import is_concrete
-from jaxsoa.contact.solver import Settings
+from jaxsoa.contact.solver import Settings, default_tolerance
 from jaxsoa.contact.surfaces import Surface, numbers
 from jaxsoa.model.multibody import Multibody
 
@@ -21,13 +22,19 @@ GRADIENTS = ("exact", "relaxed", "distance")
 
 
 class Points(eqx.Module):
-    """Points, or spheres of `radii` (m,) about them, at `positions` (m, 3) in the robot's frames named (m)."""
+    """Points, or spheres of `radii` (m,) about them, at `positions` (m, 3) in the robot's frames named (m).
+
+    With `ends` (m, 3) each is a capsule: all within its radius of the segment from its position to its end. It touches
+    at one point, the nearest to the surface, which may be a ball, a capsule or a plane; a capsule that is to lie on the
+    ground wants its two ends as spheres instead.
+    """
 
     frames: tuple[str, ...] = eqx.field(static=True)
     positions: Float[Array, "m 3"]
     radii: Float[Array, " m"]
+    ends: Float[Array, "m 3"] | None
 
-    def __init__(self, frames: str | Sequence[str], positions=None, radii=None):
+    def __init__(self, frames: str | Sequence[str], positions=None, radii=None, ends=None):
         self.frames = (frames,) if isinstance(frames, str) else tuple(frames)
         m = len(self.frames)
         if m == 0:
@@ -40,6 +47,7 @@ class Points(eqx.Module):
         if is_concrete(radii) and not (np.asarray(radii) >= 0).all():
             raise ValueError(f"radii must not be negative, got {np.asarray(radii).tolist()}.")
         self.radii = jnp.broadcast_to(radii, (m,))
+        self.ends = None if ends is None else numbers("ends", ends, (m, 3))
 
     def __len__(self) -> int:
         return len(self.frames)
@@ -113,6 +121,13 @@ class Scene(eqx.Module):
                 "ground must be one or several of contact.Plane, HeightField, Ball, Capsule, Box; meshes are not "
                 f"supported: describe them by points and such bodies. Got {ground!r}."
             )
+        if points.ends is not None:
+            for surface in surfaces:
+                if type(surface).nearest is Surface.nearest:
+                    raise ValueError(
+                        f"Capsules against a {type(surface).__name__} are not supported: describe the capsule by "
+                        "spheres along it (contact.Points without ends), or the surface by planes, balls and capsules."
+                    )
         self.points, self.surfaces = points, surfaces
         self.law, self.gradient = _choice("law", law, LAWS), _choice("gradient", gradient, GRADIENTS)
         self.bounces = not (is_concrete(restitution) and not np.any(np.asarray(restitution)))
@@ -140,11 +155,35 @@ class Scene(eqx.Module):
         return Scene(**{**given, **changes})
 
     def advance(self, robot: Multibody, q, v, tau, dt, f_ext=None, loops=(), prescribed=None) -> tuple[Array, Array]:
-        """(q, v) after `contact.step`: what integrators and linearizations ask of a scene."""
+        """(q, v) after `contact.step`: what linearizations and problems of optimal control ask of a scene."""
+        after = self.stepped(robot, q, v, tau, dt, f_ext, loops, prescribed)
+        return after.q, after.v
+
+    def stepped(self, robot: Multibody, q, v, tau, dt, f_ext=None, loops=(), prescribed=None) -> Any:
+        """`contact.step`: what integrators ask of a scene."""
         from jaxsoa.contact.stepping import step  # which itself builds on this module
 
-        after = step(robot, self, q, v, tau, dt, f_ext, loops, prescribed=prescribed)
-        return after.q, after.v
+        return step(robot, self, q, v, tau, dt, f_ext, loops, prescribed=prescribed)
+
+    def linearized(self, robot: Multibody, q, v, tau, dt) -> Any:
+        """(v after the step, its derivatives by dq, dv and dtau side by side), or None: one tangent at a time then."""
+        if self.bounces:
+            return None
+        from jaxsoa.contact.linearized import linearized_velocity
+
+        return linearized_velocity(robot, self, q, v, tau, dt)
+
+    def warn_unsolved(self, residual: Array, stacklevel: int = 4) -> None:
+        """A warning where a residual (the largest of several) is above the solver's tolerance, outside of jit."""
+        if not is_concrete(residual):
+            return
+        tolerance = self.settings.tolerance or default_tolerance(residual.dtype)
+        if float(np.max(np.asarray(residual))) > tolerance:
+            message = (
+                f"The contact solver stopped at a residual of {float(np.max(np.asarray(residual))):.1e} m/s (tolerance "
+                f"{tolerance:.0e}); give the scene more iterations by settings=contact.Settings(...)."
+            )
+            warnings.warn(message, UserWarning, stacklevel=stacklevel)
 
     def pairs(self, robot: Multibody) -> tuple[Pair, ...]:
         """The contacts that may happen, in order; unknown frames raise with close matches."""

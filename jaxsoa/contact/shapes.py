@@ -28,6 +28,11 @@ def points_of(robot: Multibody, source: Any, frames: str | Sequence[str] | None 
     A sphere gives its centre with its radius, a capsule both ends with its radius, a box its corners, a cylinder eight
     points on each rim. `frames` names the links to look at (None: all that move). Meshes are refused: name the links
     without them, or give points of your own by `contact.Points`.
+
+    >>> ball = "<body><freejoint/><geom size='0.1'/></body>"
+    >>> text = f"<mujoco><option><flag contact='disable'/></option><worldbody>{ball}</worldbody></mujoco>"
+    >>> print(soa.contact.points_of(soa.load_mjcf(text), text).radii)  # m
+    [0.1]
     """
     wanted = None if frames is None else ({frames} if isinstance(frames, str) else set(frames))
     for name in wanted or ():

@@ -43,6 +43,10 @@ class Surface(eqx.Module):
         """Signed distance of a point, positive outside, and the unit normal there, away from the surface."""
         raise NotImplementedError
 
+    def nearest(self, start: Float[Array, "3"], end: Float[Array, "3"]) -> Float[Array, ""]:
+        """The part of the way from start to end where a segment is nearest to the surface."""
+        raise NotImplementedError
+
 
 class Plane(Surface):
     """The half space below {p : normal . p = height} is solid; `normal` of any length, `height` a distance."""
@@ -62,6 +66,11 @@ class Plane(Surface):
         n = self.normal / jnp.sqrt(ops.dot(self.normal, self.normal))
         n = n.astype(point.dtype)
         return ops.dot(n, point) - self.height.astype(point.dtype), n
+
+    def nearest(self, start, end):
+        """One end or the other; the middle where both are as near."""
+        down = ops.dot(self.normal.astype(start.dtype), start - end)
+        return jnp.where(down > 0, 1.0, jnp.where(down < 0, 0.0, 0.5)).astype(start.dtype)
 
 
 class HeightField(Surface):
@@ -122,6 +131,10 @@ class Ball(Surface):
         """|p - center| - radius."""
         return _from(point, self.center.astype(point.dtype), self.radius.astype(point.dtype))
 
+    def nearest(self, start, end):
+        """The foot of the centre."""
+        return _foot(self.center.astype(start.dtype), start, end)
+
 
 class Capsule(Surface):
     """All that is within `radius` of the segment from `start` to `end`."""
@@ -139,10 +152,21 @@ class Capsule(Surface):
     def distance(self, point):
         """The distance from the segment's nearest point, less the radius."""
         start, end = self.start.astype(point.dtype), self.end.astype(point.dtype)
-        along = end - start
-        square = ops.dot(along, along)
-        s = jnp.clip(ops.dot(point - start, along) / jnp.where(square > 0, square, 1), 0, 1)
-        return _from(point, start + s * along, self.radius.astype(point.dtype))
+        return _from(point, start + _foot(point, start, end) * (end - start), self.radius.astype(point.dtype))
+
+    def nearest(self, start, end):
+        """Of two segments (Ericson, Real-Time Collision Detection, 5.1.9): in the middle of where they are parallel."""
+        a, b = self.start.astype(start.dtype), self.end.astype(start.dtype)
+        u, w = end - start, b - a
+        uu, ww, uw = ops.dot(u, u), ops.dot(w, w), ops.dot(u, w)
+        apart = start - a
+        square = uu * ww - uw * uw  # of the sine between them
+        crosses = square > 1e-12 * uu * ww
+        s = jnp.clip((uw * ops.dot(w, apart) - ww * ops.dot(u, apart)) / jnp.where(crosses, square, 1), 0, 1)
+        first, last = _foot(a, start, end), _foot(b, start, end)
+        s = jnp.where(crosses, s, (first + last) / 2)
+        t = _foot(start + s * u, a, b)
+        return _foot(a + t * w, start, end)
 
 
 class Box(Surface):
@@ -168,6 +192,13 @@ class Box(Surface):
         outside = far > 0
         n = jnp.where(outside, apart / jnp.where(outside, far, 1), inward)
         return jnp.where(outside, far, -depth[face]), n
+
+
+def _foot(point: Array, start: Array, end: Array) -> Array:
+    """The part of the way from start to end where a segment is nearest to a point; zero where it has no length."""
+    along = end - start
+    square = ops.dot(along, along)
+    return jnp.clip(ops.dot(point - start, along) / jnp.where(square > 0, square, 1), 0, 1)
 
 
 def _from(point: Array, center: Array, radius: Array) -> tuple[Array, Array]:

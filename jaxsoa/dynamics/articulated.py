@@ -18,10 +18,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxsoa.dynamics.kinematics import Kinematics, base_vector
+from jaxsoa.dynamics.kinematics import Kinematics
 from jaxsoa.indexing import take_rows_or_zeros
 from jaxsoa.model.multibody import Multibody
-from jaxsoa.spatial import ops
+from jaxsoa.spatial import ops, pairs
 from jaxsoa.spatial.inertia import RigidInertia, SpatialInertia
 from jaxsoa.sweeps import gather, scatter
 
@@ -88,7 +88,7 @@ class RiccatiStep(NamedTuple):
 
 def riccati_step(children: SpatialInertia, body: RigidInertia, h_w, h_v, armature, prescribed=None) -> RiccatiStep:
     """One degree of freedom: P, D and G from the sum over its children."""
-    P = children.plus_rigid_body(body)
+    P = children.balanced().plus_rigid_body(body)
     u_w, u_v = P.times(h_w, h_v)
     D = ops.dot(h_w, u_w) + armature
     D = D if h_v is None else D + ops.dot(h_v, u_v)
@@ -105,7 +105,8 @@ def updated(step: RiccatiStep) -> SpatialInertia:
     return step.inertia.minus_outer(*step.force_per_rate, *step.gain)
 
 
-def zero_inertia(dtype) -> SpatialInertia:
+def no_inertia(dtype) -> SpatialInertia:
+    """What the sweep begins with at the tips."""
     zero = jnp.zeros((3, 3), dtype)
     return SpatialInertia(zero, zero, zero)
 
@@ -118,12 +119,11 @@ def articulated_body(
 
     def step(children, x):
         body, h, offset, armature, mask = x
-        r = riccati_step(SpatialInertia.expanded(children), body, h[:3], h[3:], armature, mask)
-        return updated(r).shifted(offset).compact(), (r.inertia, r.pivot, jnp.concatenate(r.gain))
+        r = riccati_step(children, body, h[:3], h[3:], armature, mask)
+        return updated(r).shifted(offset), (r.inertia, r.pivot, jnp.concatenate(r.gain))
 
     xs = (dof_inertias(robot, inertias), tree.axes, tree.offset, robot.armature, prescribed)
-    dtype = jnp.result_type(kin.axes, robot.mass)
-    _, (P, D, G) = gather(robot.topology.dof_plan, step, zero_inertia(dtype).compact(), xs)
+    _, (P, D, G) = gather(robot.topology.dof_plan, step, no_inertia(jnp.result_type(kin.axes, robot.mass)), xs)
     return ArticulatedBody(tree, P, D, G)
 
 
@@ -138,29 +138,35 @@ def articulated_body(
 
 def carry_force(offset, f):
     """phi f for one link: a force at a point, seen at the point from which it lies at `offset`."""
-    return jnp.concatenate([f[:3] + ops.cross(offset, f[3:]), f[3:]])
+    return pairs.flat(*pairs.carry_force(offset, pairs.halves(f)))
 
 
 def carry_motion(offset, m):
     """phi* m: a motion at a point, seen at the point that lies at `offset` from it on the same body."""
-    return jnp.concatenate([m[:3], m[3:] + ops.cross(m[:3], offset)])
+    return pairs.flat(*pairs.carry_motion(offset, pairs.halves(m)))
 
 
 def _inner(h, x):
     return jnp.sum(h * x, axis=-1)
 
 
-def whiten(robot: Multibody, tree: DofTree, gain: Array, x: Array, force: Array | None = None) -> Array:
-    """(I - H psi K) x - H psi force, by one inward sweep (`force` (nv, 6) acts per degree of freedom)."""
+def whiten(
+    robot: Multibody, tree: DofTree, gain: Array, x: Array, force: Array | None = None, passed: Array | None = None
+) -> Array:
+    """(I - H psi K) x, by one inward sweep; less H psi force and H psi~ passed, where given.
+
+    `force` (nv, 6) acts on each degree of freedom; `passed` (nv, 6) joins what it passes on inboard.
+    """
 
     def step(z, inputs):
-        h, g, offset, x, force = inputs
+        h, g, offset, x, force, passed = inputs
         z = z if force is None else z + force
         e = x - _inner(h, z)
-        return carry_force(offset, z + g * e), e
+        z = z + g * e
+        return carry_force(offset, z if passed is None else z + passed), e
 
     zero = jnp.zeros(6, jnp.result_type(tree.axes, x))
-    return gather(robot.topology.dof_plan, step, zero, (*_tree(tree, gain), x, force))[1]
+    return gather(robot.topology.dof_plan, step, zero, (*_tree(tree, gain), x, force, passed))[1]
 
 
 def unwhiten(robot: Multibody, tree: DofTree, gain: Array, e: Array) -> Array:
@@ -174,17 +180,27 @@ def unwhiten(robot: Multibody, tree: DofTree, gain: Array, e: Array) -> Array:
     return gather(robot.topology.dof_plan, step, zero, (*_tree(tree, gain), e))[1]
 
 
-def smooth(robot: Multibody, tree: DofTree, gain: Array, n: Array) -> Array:
-    """(I - H psi K)* n, by one outward sweep."""
+def smoothed(robot: Multibody, tree: DofTree, gain: Array, n: Array, bias: Array | None = None) -> tuple[Array, Array]:
+    """(I - H psi K)* n and the co-states lambda = psi* H* n (nv, 6), by one outward sweep.
+
+    With bias accelerations (nv, 6) they are those of the motion that these join.
+    """
 
     def step(parent, inputs):
-        h, g, offset, n = inputs
+        h, g, offset, n, bias = inputs
         l = carry_motion(offset, parent)
+        l = l if bias is None else l + bias
         y = n - _inner(g, l)
-        return l + h * y, y
+        l = l + h * y
+        return l, (y, l)
 
     zero = jnp.zeros(6, jnp.result_type(tree.axes, n))
-    return scatter(robot.topology.dof_plan, step, zero, (*_tree(tree, gain), n))
+    return scatter(robot.topology.dof_plan, step, zero, (*_tree(tree, gain), n, bias))
+
+
+def smooth(robot: Multibody, tree: DofTree, gain: Array, n: Array) -> Array:
+    """(I - H psi K)* n, by one outward sweep."""
+    return smoothed(robot, tree, gain, n)[0]
 
 
 def color(robot: Multibody, tree: DofTree, gain: Array, y: Array) -> Array:
@@ -207,39 +223,6 @@ def solve_with_factors(robot: Multibody, factors: Factors, x: Array) -> Array:
     """(I - H psi K)* D^-1 (I - H psi K) x: the mass matrix solved for x in two sweeps (JPL 88-11, Theorem 4.1)."""
     e = whiten(robot, factors.tree, factors.gain, x)
     return smooth(robot, factors.tree, factors.gain, factors.pivot_inverse * e)
-
-
-def solve_in_components(
-    robot: Multibody, axes: tuple, offset: tuple, gain: tuple, pivot_inverse: Array, x: Array
-) -> Array:
-    """The same in components, for whatever trails (a batch, columns): axes and gains per degree, offset per link."""
-    offset = tuple(on_first(robot, component) for component in offset)
-    return solve_over_dofs(robot, axes, offset, gain, pivot_inverse, x)
-
-
-def solve_over_dofs(robot: Multibody, axes: tuple, offset: tuple, gain: tuple, pivot_inverse: Array, x: Array) -> Array:
-    """The same with the offset per degree of freedom, as `DofTree` has it."""
-    g_w, g_v = gain
-
-    def inward(z, inputs):
-        z_w, z_v = z
-        h_w, h_v, g_w, g_v, offset, x = inputs
-        e = x - ops.dot(h_w, z_w)
-        e = e if h_v is None else e - ops.dot(h_v, z_v)
-        z_w, z_v = ops.add(z_w, ops.scale(e, g_w)), ops.add(z_v, ops.scale(e, g_v))
-        return (ops.add(z_w, ops.cross(offset, z_v)), z_v), e
-
-    def outward(parent, inputs):
-        w, v = parent
-        h_w, h_v, g_w, g_v, offset, n = inputs
-        v = ops.add(v, ops.cross(w, offset))
-        y = n - ops.dot(g_w, w) - ops.dot(g_v, v)
-        return (ops.add(w, ops.scale(y, h_w)), v if h_v is None else ops.add(v, ops.scale(y, h_v))), y
-
-    xs = (*axes, g_w, g_v, offset)
-    zero = base_vector(jnp.zeros_like(robot.gravity), (xs, x), True)
-    e = gather(robot.topology.dof_plan, inward, (zero, zero), (*xs, x))[1]
-    return scatter(robot.topology.dof_plan, outward, (zero, zero), (*xs, pivot_inverse * e))
 
 
 def free_only(x: Array, prescribed: Array | None) -> Array:

@@ -9,9 +9,11 @@ from jaxtyping import Array, Float, Shaped
 
 from jaxsoa.dynamics.articulated import carry_force
 from jaxsoa.dynamics.kinematics import frame_placement, kinematics
+from jaxsoa.eager import compiled
 from jaxsoa.model.multibody import Multibody
 
 
+@compiled
 def external_forces(
     robot: Multibody, q: Shaped[Array, " nq"], wrenches: Mapping[str, Shaped[Array, "6"]]
 ) -> Float[Array, "n_links 6"]:

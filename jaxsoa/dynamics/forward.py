@@ -24,30 +24,27 @@ from jaxtyping import Array, Bool, Float, Shaped
 from jaxsoa.dynamics.articulated import (
     ArticulatedBody,
     articulated_body,
-    carry_force,
-    carry_motion,
     on_first,
     on_last,
     smooth,
+    smoothed,
     whiten,
 )
 from jaxsoa.dynamics.inverse import (
     accelerations,
-    base_acceleration,
     bias_forces,
     dissipation,
     inverse_dynamics_raw,
     newton_euler,
 )
-from jaxsoa.dynamics.kinematics import Kinematics, Velocities, link_inertias, moving_kinematics
+from jaxsoa.dynamics.kinematics import Kinematics, Velocities, gravity_upward, link_inertias, moving_kinematics
 from jaxsoa.dynamics.mass import dense_mass_matrix
 from jaxsoa.dynamics.motion import solve_motion
-from jaxsoa.dynamics.parallel import forward_dynamics_parallel
+from jaxsoa.dynamics.parallel import forward_dynamics_parallel, hybrid_dynamics_parallel
 from jaxsoa.dynamics.springs import unsprung
 from jaxsoa.eager import compiled
 from jaxsoa.model.multibody import Multibody
-from jaxsoa.spatial.inertia import RigidInertia
-from jaxsoa.sweeps import gather, scatter
+from jaxsoa.spatial.inertia import RigidInertia, SpatialInertia
 
 
 @compiled
@@ -89,11 +86,14 @@ def hybrid_dynamics(
     tau: Shaped[Array, " nv"],
     prescribed: Shaped[Array, " nv"],
     f_ext: Shaped[Array, "n 6"] | None = None,
+    *,
+    method: str = "articulated",
 ) -> tuple[Float[Array, " nv"], Float[Array, " nv"]]:
     """Complete accelerations and torques from a mix of both (DARTS unit 7, hybrid dynamics), in O(N).
 
     Where `prescribed` (bool, may be traced and change at run time) `a` is given and the torque found; elsewhere `tau`
-    is given and the acceleration found. Entries that are not read may hold anything finite.
+    is given and the acceleration found. Entries that are not read may hold anything finite. Method "parallel" takes
+    O(log N) steps, as that of `forward_dynamics`.
 
     Units: rad, rad/s, rad/s^2, N m.
 
@@ -108,7 +108,16 @@ def hybrid_dynamics(
         raise ValueError(
             f"prescribed must be bool of shape (nv,) = ({robot.nv},), got {prescribed.dtype} {prescribed.shape}."
         )
-    acceleration, torque, _ = solve_motion(robot, q, v, a, tau, robot.check_f_ext(f_ext), prescribed)
+    f_ext = robot.check_f_ext(f_ext)
+    if method == "parallel":
+        robot, pull = unsprung(robot, q)
+        if pull is None:
+            return hybrid_dynamics_parallel(robot, q, v, a, tau, prescribed, f_ext)
+        found, torque = hybrid_dynamics_parallel(robot, q, v, a, tau + pull, prescribed, f_ext)
+        return found, torque - pull
+    if method != "articulated":
+        raise ValueError(f'Unknown method {method!r} of hybrid_dynamics; choose "articulated" or "parallel".')
+    acceleration, torque, _ = solve_motion(robot, q, v, a, tau, f_ext, prescribed)
     return acceleration, torque
 
 
@@ -130,7 +139,7 @@ def _stage(robot: Multibody, q, v, tau) -> _Stage:
 
 def _bias_motion(robot: Multibody, stage: _Stage) -> Array:
     """zeta = phi* a, gravity included: link accelerations at zero joint acceleration."""
-    return accelerations(robot, stage.kin.offset, stage.vel.bias, base_acceleration(robot, stage.vel.bias))
+    return accelerations(robot, stage.kin.offset, stage.vel.bias, gravity_upward(robot, stage.vel.bias))
 
 
 def _articulated(robot, q, v, tau, f_ext):
@@ -144,6 +153,7 @@ def _fd1(robot, q, v, tau, f_ext):
     return smooth(robot, stage.body.tree, stage.body.gain, e / stage.body.pivot)
 
 
+@compiled
 def accelerations_by_fd2(
     robot: Multibody,
     q: Shaped[Array, " nq"],
@@ -167,16 +177,7 @@ def accelerations_by_fd2(
     bias_free = tau - inverse_dynamics_raw(robot, q, v, jnp.zeros_like(tau), f_ext)
     nu = whiten(robot, stage.body.tree, stage.body.gain, bias_free) / stage.body.pivot
 
-    def step(parent, x):
-        h, g, offset, nu = x
-        lam = carry_motion(offset, parent)
-        a = nu - jnp.sum(g * lam)
-        lam = lam + h * a
-        return lam, (a, lam)
-
-    tree = stage.body.tree
-    zero = jnp.zeros(6, nu.dtype)
-    a, lam = scatter(robot.topology.dof_plan, step, zero, (tree.axes, stage.body.gain, tree.offset, nu))
+    a, lam = smoothed(robot, stage.body.tree, stage.body.gain, nu)
     zero = jnp.zeros(3, nu.dtype)
     zeta = accelerations(robot, stage.kin.offset, stage.vel.bias, (zero, zero))
     return a, lam[robot.topology.dof_is_last] + zeta
@@ -206,36 +207,22 @@ def _fd4(robot, q, v, tau, f_ext):
 def _gravity_on_roots(robot: Multibody, like: Array) -> Array:
     """Minus gravity on every degree of freedom that hangs on the base."""
     roots = jnp.asarray([parent < 0 for parent in robot.topology.dof_parents])
-    up = jnp.concatenate(base_acceleration(robot, like))
+    up = jnp.concatenate(gravity_upward(robot, like))
     return jnp.where(roots[:, None], up, 0)
 
 
 def _filter_and_smooth(robot: Multibody, body: ArticulatedBody, torque, bias, force) -> Array:
     """Predictor-corrector filter inward, Bryson-Frazier smoother outward (JPL 86-48, 8.2-8.13; JPL 88-11, 5.16-5.17).
 
-    `bias` and `force` (nv, 6) are the bias acceleration and bias force of every degree of freedom.
+    `bias` and `force` (nv, 6) are the bias acceleration and bias force of every degree of freedom. The filter predicts
+    z with the bias force (8.3) and corrects it by the innovation tau - H z (8.6, with z where the report prints x) and
+    P+ bias (8.7), P+ = P - G D G* (8.9); the smoother has the biases in its co-states (8.12-8.13).
     """
-
-    def filtering(z, x):
-        P, D, g, h, offset, torque, bias, force = x
-        z = z + force  # state prediction (8.3); the children's z arrive already carried by phi
-        innovation = torque - jnp.sum(h * z)  # (8.6), with z where the report prints x
-        P_plus = P - D * jnp.outer(g, g)  # (8.9)
-        z = z + g * innovation + P_plus @ bias  # (8.7)
-        return carry_force(offset, z), innovation / D  # (8.8)
-
-    def smoothing(parent, x):
-        g, h, offset, residual, bias = x
-        lam = carry_motion(offset, parent) + bias
-        a = residual - jnp.sum(g * lam)  # (8.12)
-        return lam + h * a, a  # (8.13)
-
-    tree = body.tree
-    zero = jnp.zeros(6, jnp.result_type(bias, torque))
-    P = jax.vmap(lambda P: P.matrix())(body.inertia)
-    inputs = (P, body.pivot, body.gain, tree.axes, tree.offset, torque, bias, force)
-    _, residual = gather(robot.topology.dof_plan, filtering, zero, inputs)
-    return scatter(robot.topology.dof_plan, smoothing, zero, (body.gain, tree.axes, tree.offset, residual, bias))
+    P = jax.vmap(SpatialInertia.matrix)(body.inertia)
+    along = body.pivot * jnp.sum(body.gain * bias, axis=-1)
+    corrected = jnp.einsum("kij,kj->ki", P, bias) - body.gain * along[:, None]  # P+ bias
+    residual = whiten(robot, body.tree, body.gain, torque, force, corrected) / body.pivot  # (8.8)
+    return smoothed(robot, body.tree, body.gain, residual, bias)[0]
 
 
 def body_frame_biases(robot: Multibody, stage_kin: Kinematics, vel: Velocities, inertias: RigidInertia, f_ext):
@@ -250,9 +237,7 @@ def body_frame_biases(robot: Multibody, stage_kin: Kinematics, vel: Velocities, 
     eta = jnp.concatenate([vel.bias_angular, vel.bias_linear + inboard - turning], axis=-1)
     pseudo = turning - robot.gravity
     still = jnp.zeros_like(pseudo)
-    xi = newton_euler(
-        inertias, jnp.concatenate([still, pseudo], axis=-1), bias_forces(inertias, vel.angular, f_ext)
-    )
+    xi = newton_euler(inertias, jnp.concatenate([still, pseudo], axis=-1), bias_forces(inertias, vel.angular, f_ext))
     return eta, xi
 
 

@@ -12,71 +12,62 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Shaped
 
-from jaxsoa.batching import either_way, linear_zeros
+from jaxsoa.dynamics import newton_euler as by_pairs
 from jaxsoa.dynamics.kinematics import (
     accelerations,
-    base_vector,
+    carried,
+    gravity_upward,
     joint_rates,
     kinematics,
     link_inertias,
     moving_kinematics,
 )
-from jaxsoa.dynamics.newton_euler import dissipation as dissipation, inter_body_forces, moving_bodies, torque_of
+from jaxsoa.dynamics.linear_maps import linear_zeros
+from jaxsoa.dynamics.newton_euler import (
+    dissipation as dissipation,
+    inter_body_forces,
+    link_biases,
+    moving_bodies,
+    torque_of,
+)
 from jaxsoa.dynamics.springs import stored_energy, taken_off, unsprung
 from jaxsoa.dynamics.tangents import Varying, perturbed_torque
 from jaxsoa.eager import compiled
-from jaxsoa.indexing import take_rows
-from jaxsoa.kernels import is_zero, ruled
+from jaxsoa.kernels import door, is_zero, ruled
 from jaxsoa.model.multibody import Multibody
-from jaxsoa.spatial import ops
+from jaxsoa.model.topology import Topology
+from jaxsoa.spatial import ops, pairs
 from jaxsoa.spatial.inertia import RigidInertia
 from jaxsoa.sweeps import gather
 
-
-def base_acceleration(robot: Multibody, like: Array) -> tuple[Array, Array]:
-    """The base's pseudo-acceleration: gravity, upside down."""
-    dtype = jnp.result_type(robot.gravity, like)
-    return jnp.zeros(3, dtype), -robot.gravity.astype(dtype)
+# In arrays (n, 6), what `newton_euler.py` does with pairs.
 
 
 def bias_forces(inertias: RigidInertia, angular: Array, f_ext: Array | None) -> Float[Array, "n 6"]:
     """b(k) - f_ext(k): gyroscopic forces less what pushes on the links from outside."""
-    moment, force = jax.vmap(RigidInertia.gyroscopic)(inertias, angular)
-    b = jnp.concatenate([moment, force], axis=-1)
-    return b if f_ext is None else b - f_ext
+    return pairs.flat(*link_biases(inertias, angular, f_ext))
 
 
 def newton_euler(inertias: RigidInertia, alpha: Array, bias: Array) -> Float[Array, "n 6"]:
     """M alpha + b: the net force each link needs, about its own origin."""
-    moment, force = jax.vmap(lambda inertia, a: inertia.times(a[:3], a[3:]))(inertias, alpha)
-    return jnp.concatenate([moment, force], axis=-1) + bias
+    return pairs.flat(*inertias.times(*pairs.halves(alpha))) + bias
 
 
 def sum_outboard(robot: Multibody, offset: Array, forces: Array) -> Float[Array, "n 6"]:
     """phi times forces: each link's force plus all that hang outboard of it, carried to its own origin."""
-
-    def step(children, x):
-        moment, force = children
-        offset, f = x
-        moment, force = moment + f[:3], force + f[3:]
-        return (moment + ops.cross(offset, force), force), (moment, force)
-
-    zero = jnp.zeros(3, jnp.result_type(offset, forces))
-    _, (moment, force) = gather(robot.topology.link_plan, step, (zero, zero), (offset, forces))
-    return jnp.concatenate([moment, force], axis=-1)
+    return pairs.flat(*by_pairs.sum_outboard(robot, offset, pairs.halves(forces)))
 
 
 def project(robot: Multibody, axes: Array, forces: Array) -> Float[Array, " nv"]:
     """H times link forces."""
-    forces = forces if robot.topology.single_dof else take_rows(forces, robot.topology.dof_link)
-    return jnp.sum(axes * forces, axis=-1)
+    return by_pairs.project(robot, pairs.halves(axes), pairs.halves(forces))
 
 
-def _torque(robot: Multibody, q: Array, v: Array, a: Array, f_ext: Array | None, split: bool) -> Array:
-    return torque_of(robot, moving_bodies(robot, q, v, split), v, a, f_ext, split)
+def _torque(robot: Multibody, q: Array, v: Array, a: Array, f_ext: Array | None) -> Array:
+    return torque_of(robot, moving_bodies(robot, q, v), v, a, f_ext)
 
 
-_torque_either_way = either_way(_torque)
+_by_kernel = door(_torque)
 
 
 def _inverse_dynamics_rule(primals, tangents):
@@ -93,7 +84,7 @@ def _inverse_dynamics_rule(primals, tangents):
 
 @ruled(_inverse_dynamics_rule)
 def _without_springs(robot: Multibody, q: Array, v: Array, a: Array, f_ext: Array | None) -> Array:
-    return _torque_either_way(robot, q, v, a, f_ext)
+    return _by_kernel(robot, q, v, a, f_ext)
 
 
 def inverse_dynamics_raw(robot: Multibody, q: Array, v: Array, a: Array, f_ext: Array | None) -> Array:
@@ -171,50 +162,44 @@ def link_forces(
     [19.62  9.81]
     """
     q, v, a, f_ext = robot.check_q(q), robot.check_v(v), robot.check_v(a, "a"), robot.check_f_ext(f_ext)
-    bodies = moving_bodies(robot, q, v, False)
-    return jnp.concatenate(inter_body_forces(robot, bodies, a, f_ext, False), axis=-1)
+    return jnp.concatenate(inter_body_forces(robot, moving_bodies(robot, q, v), a, f_ext), axis=-1)
 
 
 # --- composite bodies ---------------------------------------------------------------------------------------------
 
 
-def composite_bodies(robot: Multibody, bodies: RigidInertia, offset: Any, split: bool) -> RigidInertia:
-    """R(k): everything outboard of joint k as one rigid body about the link's origin (DARTS 4), by one inward sweep."""
-
-    def compact(body: RigidInertia) -> tuple:
-        return ops.upper(body.rotation), body.first_moment, body.mass
+def composite_bodies(topology: Topology, bodies: Any, offset: Array) -> Any:
+    """R(k): everything outboard of joint k as one body about the link's origin (DARTS 4; linearization 3.7), by one
+    inward sweep. `bodies` are rigid ones, or any arrays per link that add up and can be seen from elsewhere: `shifted`.
+    """
 
     def step(children, x):
-        J, first_moment, mass = children
         body, offset = x
-        total = RigidInertia(ops.symmetric(J), first_moment, mass).plus(body)
-        return compact(total.shifted(offset)), total
+        total = jax.tree.map(jnp.add, children, body)
+        return total.shifted(offset), total
 
-    zero = base_vector(jnp.zeros_like(robot.gravity), (bodies, offset), split)
-    matrix = (zero, zero, zero) if split else jnp.zeros((3, 3), zero.dtype)
-    return gather(robot.topology.link_plan, step, compact(RigidInertia(matrix, zero, zero[0])), (bodies, offset))[1]
+    nothing = jax.tree.map(lambda x: carried(jnp.zeros_like(x[0]), (bodies, offset)), bodies)
+    return gather(topology.link_plan, step, nothing, (bodies, offset))[1]
 
 
 def _composite_inverse_dynamics(robot: Multibody, q: Array, v: Array, a: Array, f_ext: Array | None) -> Array:
     """f = R alpha + y, y = phi [b + E_phi R (H* a + bias)] (DARTS unit 7, the form hybrid dynamics switches to)."""
     kin, vel = moving_kinematics(robot, q, v)
     inertias = link_inertias(robot, kin.rotation)
-    R = composite_bodies(robot, inertias, kin.offset, split=False)
+    R = composite_bodies(robot.topology, inertias, kin.offset)
     source = joint_rates(robot, kin.axes, a) + vel.bias
-    alpha = accelerations(robot, kin.offset, source, base_acceleration(robot, source))
-    own = jax.vmap(lambda R, s: jnp.concatenate(R.times(s[:3], s[3:])))
+    alpha = accelerations(robot, kin.offset, source, gravity_upward(robot, source))
 
     def step(children, x):
         b, from_source, offset = x
         y = children + b
-        passed = y + from_source
-        return jnp.concatenate([passed[:3] + ops.cross(offset, passed[3:]), passed[3:]]), y
+        return pairs.flat(*pairs.carry_force(offset, pairs.halves(y + from_source))), y
 
     bias = bias_forces(inertias, vel.angular, f_ext)
     zero = jnp.zeros(6, bias.dtype)
-    _, y = gather(robot.topology.link_plan, step, zero, (bias, own(R, source), kin.offset))
-    forces = own(R, alpha) + y
-    return project(robot, kin.axes, forces) + robot.armature * a + dissipation(robot, v)
+    from_source = newton_euler(R, source, zero)
+    _, y = gather(robot.topology.link_plan, step, zero, (bias, from_source, kin.offset))
+    return project(robot, kin.axes, newton_euler(R, alpha, y)) + robot.armature * a + dissipation(robot, v)
 
 
 # --- momentum, energy, centre of mass -----------------------------------------------------------------------------

@@ -13,12 +13,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Shaped
 
+from jaxsoa.dynamics.joints import JointMotion, joint_motion
 from jaxsoa.eager import compiled
 from jaxsoa.indexing import take_rows
-from jaxsoa.model.joints import JointGeometry
 from jaxsoa.model.multibody import Multibody
-from jaxsoa.spatial import ops
+from jaxsoa.spatial import ops, pairs
 from jaxsoa.spatial.inertia import RigidInertia, rigid_inertia
+from jaxsoa.spatial.pairs import Spatial
 from jaxsoa.sweeps import scatter
 
 
@@ -27,22 +28,6 @@ class LinkPoses(NamedTuple):
 
     rotation: Float[Array, "n 3 3"]
     position: Float[Array, "n 3"]
-
-
-class JointMotion(NamedTuple):
-    """What the joints contribute, before any sweep: everything that depends on q (and v) link by link.
-
-    Vectors are packed, (n, 3), or in components, three arrays (n,); None stands for zero everywhere.
-    """
-
-    rotation: Any  # child frame in the parent link's frame
-    position: Any
-    axis_angular: Any  # H* in child axes, per degree of freedom
-    axis_linear: Any
-    velocity_angular: Any  # H* v in child axes
-    velocity_linear: Any
-    bias_angular: Any  # derivative of H* along the motion, seen from the joint frame, child axes
-    bias_linear: Any
 
 
 class Kinematics(NamedTuple):
@@ -69,86 +54,10 @@ class Velocities(NamedTuple):
         return jnp.concatenate([self.bias_angular, self.bias_linear], axis=-1)
 
 
-def joint_motion(robot: Multibody, q: Array, v: Array | None = None, split: bool = False) -> JointMotion:
-    """Evaluate every joint, one kind at a time, vectorized over the joints of a kind; `split`: in components."""
-    topology = robot.topology
-    each = (lambda f: f) if split else jax.vmap
-    vector = ops.split_vector if split else lambda x: x
-    matrix = ops.split_matrix if split else lambda m: m
-    parts: list[JointMotion] = []
-    for group in topology.groups:
-        joint, (axis, axis2, pitch) = group.joint, robot.geometry(group)
-        geometry = JointGeometry(vector(axis), vector(axis2), pitch)
-        coordinates = _columns(q, group.q_index, split)
-        rates = None if v is None else _columns(v, group.v_index, split)
-        tree_R = matrix(take_rows(robot.joint_rotation, group.links))
-        tree_p = vector(take_rows(robot.joint_position, group.links))
-        R, p = each(joint.pose)(geometry, coordinates)
-        R = tree_R if R is None else each(ops.matmul)(tree_R, R)
-        p = tree_p if p is None else ops.add(tree_p, each(ops.matvec)(tree_R, p))
-        axes = each(joint.axes)(geometry, coordinates)
-        halves = tuple(zip(*axes, strict=True))  # angular parts, linear parts
-        angular, linear = (None if topology.angular_only and half else _stack_dofs(x) for half, x in enumerate(halves))
-        s_w = s_v = c_w = c_v = None
-        if rates is not None:
-            s_w, s_v = (each(_combine)(half, rates) for half in halves)
-            c_w, c_v = each(joint.drift)(geometry, coordinates, rates)
-        parts.append(JointMotion(R, p, angular, linear, s_w, s_v, c_w, c_v))
-    return _joined(robot, parts)
-
-
-def _columns(x: Array, index: np.ndarray, split: bool):
-    """Coordinates of a group's joints: (n, k), or a tuple of k arrays (n,)."""
-    if split:
-        return tuple(take_rows(x, column) for column in index.T)
-    return take_rows(x, index)
-
-
-def _combine(axes, rates):
-    """Sum of axes times rates; None where all axes are."""
-    terms = [ops.scale(rates[i], axis) for i, axis in enumerate(axes) if axis is not None]
-    return ops.add(*terms) if terms else None
-
-
-def _stack_dofs(axes):
-    """Per-dof vectors of a group (each (n, ...)) to (n, nv, ...); zeros where an axis is None, None where all are."""
-    present = [axis for axis in axes if axis is not None]
-    if not present:
-        return None
-    zero = jax.tree.map(jnp.zeros_like, present[0])
-    filled = (zero if axis is None else axis for axis in axes)
-    return jax.tree.map(lambda *x: jnp.stack(jnp.broadcast_arrays(*x), axis=1), *filled)
-
-
-def _joined(robot: Multibody, parts: list[JointMotion]) -> JointMotion:
-    """Groups joined in the order of links and of degrees of freedom."""
-
-    def join(field: str, joiner):
-        values = [getattr(part, field) for part in parts]
-        if all(value is None for value in values):
-            return None
-        like = next(value for value in values if value is not None)
-
-        def zeros(group):
-            lead = group.v_index.shape if field.startswith("axis") else group.links.shape
-            return jax.tree.map(lambda x: jnp.zeros(lead + x.shape[len(lead) :], x.dtype), like)
-
-        def joined(*leaves):
-            lead = 2 if field.startswith("axis") else 1
-            tail = jnp.broadcast_shapes(*(x.shape[lead:] for x in leaves))
-            return joiner([jnp.broadcast_to(x, x.shape[:lead] + tail) for x in leaves])
-
-        filled = [zeros(g) if x is None else x for x, g in zip(values, robot.topology.groups, strict=True)]
-        return jax.tree.map(joined, *filled)
-
-    names = JointMotion._fields
-    return JointMotion(*(join(f, robot.join_dofs if f.startswith("axis") else robot.join_links) for f in names))
-
-
 def pose_step(R, p, motion_R, motion_p):
     """One link's pose from its parent's: (rotation, position, offset)."""
     offset = ops.matvec(R, motion_p)
-    return ops.matmul(R, motion_R), ops.add(p, offset), offset
+    return ops.matmul(R, motion_R), p + offset, offset
 
 
 def velocity_step(w, v, offset, s_w=None, s_v=None, c_w=None, c_v=None):
@@ -160,7 +69,7 @@ def velocity_step(w, v, offset, s_w=None, s_v=None, c_w=None, c_v=None):
     """
 
     def plus(*terms):
-        return ops.add(*(term for term in terms if term is not None))
+        return ops.sum_of(term for term in terms if term is not None)
 
     swing = ops.cross(w, offset)
     a_w = plus(ops.cross(w, w if s_w is None else s_w), c_w)  # w x w is zero, in the right form
@@ -169,7 +78,7 @@ def velocity_step(w, v, offset, s_w=None, s_v=None, c_w=None, c_v=None):
 
 
 class LinkMotion(NamedTuple):
-    """The result of the moving outward sweep, packed or in components (see `spatial.ops`)."""
+    """The result of the moving outward sweep."""
 
     rotation: Any
     position: Any
@@ -180,13 +89,8 @@ class LinkMotion(NamedTuple):
     bias_linear: Any
 
 
-def sweep_motion(
-    robot: Multibody, motion: JointMotion, split: bool = False, base: LinkMotion | None = None
-) -> LinkMotion:
-    """Poses, velocities and bias accelerations by one outward sweep, in the form `motion` has.
-
-    `base` is the motion of the link that carries the robot; None is a base at rest.
-    """
+def sweep_motion(robot: Multibody, motion: JointMotion) -> LinkMotion:
+    """Poses, velocities and bias accelerations by one outward sweep."""
 
     def step(parent, x):
         R, p, w, v = parent
@@ -198,56 +102,45 @@ def sweep_motion(
 
     velocity = (motion.velocity_angular, motion.velocity_linear, motion.bias_angular, motion.bias_linear)
     xs = (motion.rotation, motion.position, *velocity)
-    if base is None:
-        base_R, zero = base_pose(robot, xs, split)
-        start = (base_R, zero, zero, zero)
-    else:
-        start = (base.rotation, base.position, base.angular, base.linear)
-    return scatter(robot.topology.link_plan, step, start, xs)
+    base_R, zero = base_pose(robot, xs)
+    return scatter(robot.topology.link_plan, step, (base_R, zero, zero, zero), xs)
 
 
-def base_pose(robot: Multibody, xs, split: bool) -> tuple[Any, Any]:
-    """Rotation of the base and its position from itself, zero, in the form that a sweep over `xs` carries."""
-    zero, R = base_vector(jnp.zeros_like(robot.base_position), xs, split), robot.base_rotation
-    return tuple(base_vector(row, xs, split) for row in R) if split else R.astype(zero.dtype), zero
+def base_pose(robot: Multibody, xs) -> tuple[Array, Array]:
+    """Rotation of the base and its position from itself, zero, in the type that a sweep over `xs` carries."""
+    return carried(robot.base_rotation, xs), carried(jnp.zeros_like(robot.base_position), xs)
 
 
-def base_vector(x: Array, xs, split: bool) -> Any:
-    """A three-vector (3, ...) of the base in the form, type and batch shape that a sweep over `xs` carries."""
-    leaves = jax.tree.leaves(xs)
-    x = x.astype(jnp.result_type(x, *(leaf for leaf in leaves if jnp.issubdtype(leaf.dtype, jnp.floating))))
-    if not split:
-        return x
-    batch = jnp.broadcast_shapes(*(leaf.shape[1:] for leaf in leaves))
-    return tuple(jnp.broadcast_to(x[i], batch) for i in range(3))
+def carried(x: Array, xs: Any) -> Array:
+    """What a sweep over `xs` begins with, in the type that it carries."""
+    leaves = (leaf.dtype for leaf in jax.tree.leaves(xs))
+    return x.astype(jnp.result_type(x, *(dtype for dtype in leaves if jnp.issubdtype(dtype, jnp.floating))))
 
 
-def world_axes(robot: Multibody, R, motion: JointMotion) -> tuple[Any, Any]:
-    """H* in world axes per degree of freedom, angular and linear halves, in the form of R; None is zero."""
-    topology = robot.topology
-    R = R if topology.single_dof else jax.tree.map(lambda x: take_rows(x, topology.dof_link), R)
-    halves = (motion.axis_angular, motion.axis_linear)
-    w, v = (None if half is None else jax.vmap(ops.matvec)(R, half) for half in halves)
+def world_axes(robot: Multibody, R: Array, motion: JointMotion) -> tuple[Array, Array | None]:
+    """H* in world axes per degree of freedom, angular and linear halves; None is zero."""
+    R = R if robot.topology.single_dof else take_rows(R, robot.topology.dof_link)
+    w, v = (None if half is None else ops.matvec(R, half) for half in (motion.axis_angular, motion.axis_linear))
     if w is None:  # a robot that only slides
-        w = jax.tree.map(jnp.zeros_like, v)
+        assert v is not None
+        w = jnp.zeros_like(v)
     return w, v
 
 
-def spatial_rows(w, v) -> Array:
-    """(n, 6, ...) rows from angular and linear halves in either form; None is zero."""
-    w = ops.join_vector(w)
-    return jnp.concatenate([w, jnp.zeros_like(w) if v is None else ops.join_vector(v)], axis=1)
+def spatial_rows(w: Array, v: Array | None) -> Array:
+    """(n, 6) rows from angular and linear halves; None is zero."""
+    return jnp.concatenate([w, jnp.zeros_like(w) if v is None else v], axis=1)
 
 
-def sweep_poses(robot: Multibody, motion: JointMotion, split: bool = False) -> tuple[Any, Any, Any]:
-    """(rotation, position from the base's origin, offset) of every link by one outward sweep, as `motion` has it."""
+def sweep_poses(robot: Multibody, motion: JointMotion) -> tuple[Array, Array, Array]:
+    """(rotation, position from the base's origin, offset) of every link by one outward sweep."""
 
     def step(parent, x):
         R, p, offset = pose_step(*parent, *x)
         return (R, p), (R, p, offset)
 
     xs = (motion.rotation, motion.position)
-    return scatter(robot.topology.link_plan, step, base_pose(robot, xs, split), xs)
+    return scatter(robot.topology.link_plan, step, base_pose(robot, xs), xs)
 
 
 def kinematics(robot: Multibody, q: Array) -> Kinematics:
@@ -266,20 +159,25 @@ def moving_kinematics(robot: Multibody, q: Array, v: Array) -> tuple[Kinematics,
     return kin, Velocities(link.angular, link.linear, link.bias_angular, link.bias_linear)
 
 
-def link_inertias(robot: Multibody, R: Any, split: bool = False) -> RigidInertia:
+def link_inertias(robot: Multibody, R: Array) -> RigidInertia:
     """Every link's inertia about its own origin in world axes."""
-    inertia, com = (robot.inertia + jnp.swapaxes(robot.inertia, 1, 2)) / 2, robot.com
-    if split:
-        inertia, com = ops.split_matrix(inertia), ops.split_vector(com)
-    return jax.vmap(rigid_inertia)(R, robot.mass, com, inertia)
+    return rigid_inertia(R, robot.mass, robot.com, ops.symmetric(robot.inertia))
 
 
 def joint_rates(robot: Multibody, axes: Array, x: Array) -> Float[Array, "n 6"]:
     """H* x link by link."""
-    parts = axes * x[:, None]
+    return link_sums(robot, axes * x[:, None])
+
+
+def link_sums(robot: Multibody, x: Any) -> Any:
+    """Per link, the sum over its joint's degrees of freedom."""
     if robot.topology.single_dof:
-        return parts
-    return robot.join_links([jnp.sum(take_rows(parts, g.v_index), axis=1) for g in robot.topology.groups])
+        return x
+
+    def sums(component: Array) -> Array:
+        return robot.join_links([jnp.sum(take_rows(component, g.v_index), axis=1) for g in robot.topology.groups])
+
+    return jax.tree.map(sums, x)
 
 
 # --- public -------------------------------------------------------------------------------------------------------
@@ -349,9 +247,7 @@ def jacobian(robot: Multibody, q: Shaped[Array, " nq"], frame: str) -> Float[Arr
 
 
 @compiled
-def jacobian_bias(
-    robot: Multibody, q: Shaped[Array, " nq"], v: Shaped[Array, " nv"], frame: str
-) -> Float[Array, "6"]:
+def jacobian_bias(robot: Multibody, q: Shaped[Array, " nq"], v: Shaped[Array, " nv"], frame: str) -> Float[Array, "6"]:
     """J' v: acceleration of the frame's origin (true, inertial) when the joint accelerations are zero.
 
     Units: rad, rad/s; rad/s^2 and m/s^2.
@@ -375,17 +271,25 @@ def shift_acceleration(alpha: Array, w: Array, arm: Array) -> Float[Array, "6"]:
     return jnp.concatenate([alpha[:3], linear])
 
 
-def accelerations(robot: Multibody, offset: Array, source: Array, base) -> Float[Array, "n 6"]:
-    """alpha = phi* source: the outward sweep that turns per-link increments into link accelerations (or velocities)."""
+def spread(robot: Multibody, offset: Array, source: Spatial, base: Spatial) -> Spatial:
+    """phi* source: the outward sweep that turns per-link increments into link accelerations (or velocities)."""
 
     def step(parent, x):
-        w, v = parent
-        offset, s = x
-        w, v = w + s[:3], v + ops.cross(w, offset) + s[3:]
-        return (w, v), (w, v)
+        offset, source = x
+        motion = pairs.add(pairs.carry_motion(offset, parent), source)
+        return motion, motion
 
-    w, v = scatter(robot.topology.link_plan, step, base, (offset, source))
-    return jnp.concatenate([w, v], axis=-1)
+    return scatter(robot.topology.link_plan, step, base, (offset, source))
+
+
+def accelerations(robot: Multibody, offset: Array, source: Array, base: Spatial) -> Float[Array, "n 6"]:
+    """`spread` in arrays (n, 6)."""
+    return jnp.concatenate(spread(robot, offset, pairs.halves(source), base), axis=-1)
+
+
+def gravity_upward(robot: Multibody, xs: Any) -> Spatial:
+    """The base's pseudo-acceleration, gravity upside down, in the type that a sweep over `xs` carries."""
+    return carried(jnp.zeros_like(robot.gravity), xs), carried(-robot.gravity, xs)
 
 
 @compiled

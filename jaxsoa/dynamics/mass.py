@@ -1,11 +1,10 @@
 """The mass matrix: dense by composite bodies, its innovations factors, its inverse in closed form, its determinant.
 
-    M = H phi M phi* H* + armature = (I + H phi K) D (I + H phi K)*,   M^-1 = (I - H psi K)* D^-1 (I - H psi K).
+M = H phi M phi* H* + armature = (I + H phi K) D (I + H phi K)*,   M^-1 = (I - H psi K)* D^-1 (I - H psi K).
 """
 
 from __future__ import annotations
 
-from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -13,7 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Shaped
 
-from jaxsoa.batching import either_way, staged, stored
 from jaxsoa.dynamics.articulated import (
     ArticulatedBody,
     Factors,
@@ -26,9 +24,9 @@ from jaxsoa.dynamics.articulated import (
     whiten,
 )
 from jaxsoa.dynamics.inverse import composite_bodies
+from jaxsoa.dynamics.joints import joint_motion
 from jaxsoa.dynamics.kinematics import (
     Kinematics,
-    joint_motion,
     kinematics,
     link_inertias,
     sweep_poses,
@@ -37,58 +35,42 @@ from jaxsoa.dynamics.kinematics import (
 from jaxsoa.dynamics.motion import differentiable_solve, mass_times as _mass_times
 from jaxsoa.eager import compiled
 from jaxsoa.indexing import take_rows
-from jaxsoa.kernels import by_jax, ruled
-from jaxsoa.model.multibody import Multibody, as_float
+from jaxsoa.kernels import by_jax, door, ruled
+from jaxsoa.model.checks import as_float
+from jaxsoa.model.multibody import Multibody
 from jaxsoa.spatial import ops
-from jaxsoa.spatial.inertia import RigidInertia
 from jaxsoa.sweeps import gather, scatter
 
 
-def _composite_mass_matrix(robot: Multibody, q: Array, split: bool) -> Array:
-    """(nv, nv), packed or (`split`) in components with a batch trailing.
-
-    With R(k) the composite inertia, the column of degree j is H phi R H*: the force R(j) H*(j) carried from link j's
-    origin to every link inboard. Both origins are known, so it is carried there directly: one sweep for R and then
-    O(N^2) independent products.
+def _composite_mass_matrix(robot: Multibody, q: Array) -> Array:
+    """(nv, nv). With R(k) the composite inertia, the column of degree j is H phi R H*: the force R(j) H*(j) carried
+    from link j's origin to every link inboard. Both origins are known, so it is carried there directly: one sweep for R
+    and then O(N^2) independent products.
     """
     topology = robot.topology
-    motion = joint_motion(robot, q, None, split)
-    rotation, position, offset = sweep_poses(robot, motion, split)
+    motion = joint_motion(robot, q)
+    rotation, position, offset = sweep_poses(robot, motion)
     h_w, h_v = world_axes(robot, rotation, motion)
-    R = composite_bodies(robot, link_inertias(robot, rotation, split), offset, split)
+    R = composite_bodies(robot.topology, link_inertias(robot, rotation), offset)
     if not topology.single_dof:
         R, position = jax.tree.map(lambda x: take_rows(x, topology.dof_link), (R, position))
-    moment, force = jax.vmap(RigidInertia.times)(R, h_w, h_v)
-    # From here on in components. The compiler must not compute these again for each of the pairs they enter.
-    rows = (h_w, h_v, position, moment, force)
-    if not split:
-        rows = tuple(None if x is None else ops.split_vector(x) for x in rows)
-    h_w, h_v, position, moment, force = (staged if split else stored)(rows)
-
-    def outboard(x):
-        return tuple(component[:, None] for component in x)
-
-    def inboard(x):
-        return tuple(component[None] for component in x)
-
-    arm = ops.add(outboard(position), ops.negative(inboard(position)))
-    lower = ops.dot(inboard(h_w), ops.add(outboard(moment), ops.cross(arm, outboard(force))))
+    moment, force = R.times(h_w, h_v)
+    arm = position[:, None] - position[None]  # [outboard, inboard]
+    lower = ops.dot(h_w[None], moment[:, None] + ops.cross(arm, force[:, None]))
     if h_v is not None:
-        lower = lower + ops.dot(inboard(h_v), outboard(force))
-    tail = (1,) * (lower.ndim - 2)
-    support = topology.dof_support.reshape(robot.nv, robot.nv, *tail)
-    diagonal = np.eye(robot.nv, dtype=bool).reshape(support.shape)
-    upper = jnp.where(jnp.swapaxes(support, 0, 1), jnp.swapaxes(lower, 0, 1), 0)
-    return jnp.where(support, lower, upper) + jnp.where(diagonal, robot.armature[:, None], 0)
+        lower = lower + ops.dot(h_v[None], force[:, None])
+    support = topology.dof_support
+    matrix = jnp.where(support, lower, jnp.where(support.T, lower.T, 0))
+    return matrix + jnp.where(np.eye(robot.nv, dtype=bool), robot.armature[:, None], 0)
 
 
-_mass_either_way = either_way(_composite_mass_matrix, dense=True)
+_by_kernel = door(_composite_mass_matrix)
 
 
-@ruled(by_jax(partial(_composite_mass_matrix, split=False)))
+@ruled(by_jax(_composite_mass_matrix))
 def dense_mass_matrix(robot: Multibody, q: Array) -> Float[Array, "nv nv"]:
     """`mass_matrix` of checked arguments."""
-    return _mass_either_way(robot, q)
+    return _by_kernel(robot, q)
 
 
 @compiled
@@ -300,9 +282,7 @@ class InnovationsMotion(NamedTuple):
 
 
 @compiled
-def innovations_velocity(
-    robot: Multibody, q: Shaped[Array, " nq"], v: Shaped[Array, " nv"]
-) -> Float[Array, " nv"]:
+def innovations_velocity(robot: Multibody, q: Shaped[Array, " nq"], v: Shaped[Array, " nv"]) -> Float[Array, " nv"]:
     """nu = D^(1/2) (I + H phi K)* v: coordinates in which the kinetic energy is nu* nu / 2.
 
     Units: rad, rad/s; J^(1/2).
@@ -334,9 +314,7 @@ def velocity_from_innovations(
 
 
 @compiled
-def innovations_torque(
-    robot: Multibody, q: Shaped[Array, " nq"], tau: Shaped[Array, " nv"]
-) -> Float[Array, " nv"]:
+def innovations_torque(robot: Multibody, q: Shaped[Array, " nq"], tau: Shaped[Array, " nv"]) -> Float[Array, " nv"]:
     """epsilon = D^(-1/2) (I - H psi K) tau: torques in diagonalized coordinates; power is nu* epsilon.
 
     Units: rad, N m; N m over the root of kg m^2.

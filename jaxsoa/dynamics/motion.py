@@ -2,8 +2,7 @@
 
 `solve_motion` finds the accelerations of the free degrees of freedom and the torques of the prescribed ones; forward
 dynamics is the case where none is prescribed. Outward: poses, velocities, biases. Inward: the Riccati sweep with the
-filter z. Outward: accelerations (DARTS 7, the boxed algorithm; its hybrid form for prescribed motion). A floating base
-is taken apart from its limbs: see `floating_base`.
+filter z. Outward: accelerations (DARTS 7, the boxed algorithm; its hybrid form for prescribed motion).
 
 Derivatives (forward, reverse, any order): along any tangent of state, inputs or model,
     da = M^-1 [dtau - dID(q, v, a)],
@@ -12,7 +11,7 @@ with inverse dynamics differentiated at fixed a and M^-1 applied by the factors 
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -20,146 +19,133 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array
 
-from jaxsoa.batching import either_way, linear_zeros
 from jaxsoa.dynamics.articulated import (
     DofTree,
     Factors,
     free_only,
+    no_inertia,
     on_first,
     on_last,
     riccati_step,
-    solve_over_dofs,
     solve_with_factors,
     updated,
 )
-from jaxsoa.dynamics.floating_base import Drive, eliminate, halves, inertia_matrix, release, spatial_vector
 from jaxsoa.dynamics.inverse import accelerations, newton_euler, project, sum_outboard
-from jaxsoa.dynamics.kinematics import base_vector, joint_rates, kinematics, link_inertias, spatial_rows
-from jaxsoa.dynamics.newton_euler import Bodies, bias_force, bodies_on, dissipation, moving_bodies
+from jaxsoa.dynamics.kinematics import carried, joint_rates, kinematics, link_inertias, spatial_rows
+from jaxsoa.dynamics.linear_maps import linear_zeros
+from jaxsoa.dynamics.newton_euler import Bodies, dissipation, gravity_upward, link_biases, moving_bodies
 from jaxsoa.dynamics.springs import unsprung
 from jaxsoa.dynamics.tangents import Varying, perturbed_motion
-from jaxsoa.kernels import is_zero, ruled
-from jaxsoa.model.floating import trunk_and_limbs
+from jaxsoa.kernels import door, is_zero, ruled
 from jaxsoa.model.multibody import Multibody
-from jaxsoa.spatial import ops
+from jaxsoa.spatial import ops, pairs
 from jaxsoa.spatial.inertia import SpatialInertia
+from jaxsoa.spatial.pairs import Spatial
 from jaxsoa.sweeps import gather, scatter
+
+
+class Drive(NamedTuple):
+    """What drives the degrees of freedom: torques less friction, and where motion is prescribed (or None) the
+    acceleration, zero elsewhere, and the mask."""
+
+    effort: Array
+    given: Array | None
+    prescribed: Array | None
 
 
 class Filtered(NamedTuple):
     """What the inward sweep leaves for the outward one, per degree of freedom."""
 
+    inertia: SpatialInertia  # P
+    force_per_rate: tuple  # u = P H*
     gain: tuple
     nu: Array
     pivot_inverse: Array
-    reaction: tuple | None  # where motion is prescribed
+    reaction: tuple | None  # where motion is prescribed: u and H z
     axes: tuple
-    offset: Any
+    offset: Array
     bias: tuple
 
 
-def _filter(robot: Multibody, bodies: Bodies, f_ext, drive: Drive, split: bool) -> tuple[tuple, Filtered]:
-    """The Riccati sweep with the filter z: (articulated inertia and z that reach the base, what it leaves)."""
-    h_w, h_v = bodies.axes
+def on(where: Callable, robot: Multibody, tree: Any) -> Any:
+    """Every per-link array of a tree per degree of freedom (`on_first`, `on_last`)."""
+    return jax.tree.map(lambda x: where(robot, x), tree)
 
-    def on(where, tree):
-        return jax.tree.map(lambda x: where(robot, x), tree)
 
-    b_w, b_v, body = on(on_last, (*bias_force(bodies, f_ext, split), bodies.inertias))
-    a_w, a_v, offset = on(on_first, (*bodies.bias, bodies.offset))
+def filtered_inward(robot: Multibody, bodies: Bodies, f_ext: Array | None, drive: Drive) -> Filtered:
+    """The Riccati sweep with the filter z (JPL 88-11, 5.13-5.15; DARTS 7)."""
+    force, body = on(on_last, robot, (link_biases(bodies.inertias, bodies.angular, f_ext), bodies.inertias))
+    bias, offset = on(on_first, robot, (bodies.bias, bodies.offset))
     if drive.given is not None:
-        a_w = jax.vmap(lambda a, s, h: ops.add(a, ops.scale(s, h)))(a_w, drive.given, h_w)
-        if h_v is not None:
-            a_v = jax.vmap(lambda a, s, h: ops.add(a, ops.scale(s, h)))(a_v, drive.given, h_v)
-
-    def along(h_w, h_v, f_w, f_v):
-        return ops.dot(h_w, f_w) if h_v is None else ops.dot(h_w, f_w) + ops.dot(h_v, f_v)
+        bias = pairs.add(bias, pairs.scale(drive.given, bodies.axes))
 
     def inward(children, x):
-        P, z_w, z_v = SpatialInertia.expanded(children[0]), *children[1:]
-        body, b_w, b_v, a_w, a_v, h_w, h_v, offset, effort, armature, mask = x
-        r = riccati_step(P, body, h_w, h_v, armature, mask)
-        Pa_w, Pa_v = r.inertia.times(a_w, a_v)
-        z_w, z_v = ops.add(z_w, Pa_w, b_w), ops.add(z_v, Pa_v, b_v)
-        projected = along(h_w, h_v, z_w, z_v)
-        nu = (effort - projected) * r.pivot_inverse
-        u_w, u_v = r.force_per_rate
-        up_w, up_v = ops.add(z_w, ops.scale(nu, u_w)), ops.add(z_v, ops.scale(nu, u_v))
-        carried = (updated(r).shifted(offset).compact(), ops.add(up_w, ops.cross(offset, up_v)), up_v)
-        reaction = None if mask is None else (u_w, u_v, projected)
-        return carried, (r.gain, nu, r.pivot_inverse, reaction)
+        P, z = children
+        body, force, bias, axes, offset, effort, armature, mask = x
+        r = riccati_step(P, body, axes[0], axes[1], armature, mask)
+        nu, up, projected = filter_step(z, r.inertia, r.force_per_rate, r.pivot_inverse, axes, bias, force, effort)
+        reaction = None if mask is None else (r.force_per_rate, projected)
+        found = r.inertia, r.force_per_rate, r.gain, nu, r.pivot_inverse, reaction
+        return (updated(r).shifted(offset), pairs.carry_force(offset, up)), found
 
-    xs = (body, b_w, b_v, a_w, a_v, h_w, h_v, offset, drive.effort, robot.armature, drive.prescribed)
-    zero = base_vector(jnp.zeros_like(robot.gravity), xs, split)
-    nothing = SpatialInertia(*((zero, zero, zero) if split else jnp.zeros((3, 3), zero.dtype) for _ in range(3)))
-    total, left = gather(robot.topology.dof_plan, inward, (nothing.compact(), zero, zero), xs)
-    gain, nu, pivot_inverse, reaction = left
-    return total, Filtered(gain, nu, pivot_inverse, reaction, bodies.axes, offset, (a_w, a_v))
+    xs = (body, force, bias, bodies.axes, offset, drive.effort, robot.armature, drive.prescribed)
+    zero = carried(jnp.zeros_like(robot.gravity), xs)
+    _, found = gather(robot.topology.dof_plan, inward, (no_inertia(zero.dtype), (zero, zero)), xs)
+    P, u, gain, nu, inverse, reaction = found
+    return Filtered(P, u, gain, nu, inverse, reaction, bodies.axes, offset, bias)
 
 
-def _smooth(robot: Multibody, filtered: Filtered, base: tuple) -> tuple[Array, Array | None]:
-    """Accelerations of the degrees of freedom from that of the base, and the torques felt where prescribed."""
+def filter_step(
+    z: Spatial,
+    P: SpatialInertia,
+    u: Spatial,
+    pivot_inverse: Array,
+    axes: Spatial,
+    bias: Spatial,
+    force: Spatial,
+    effort,
+) -> tuple[Array, Spatial, Array]:
+    """One degree of freedom of the filter: nu = (effort - H z) / D, what is passed on, and H z."""
+    z = pairs.add(z, P.times(*bias), force)
+    projected = pairs.dot(axes, z)
+    nu = (effort - projected) * pivot_inverse
+    return nu, pairs.add(z, pairs.scale(nu, u)), projected
+
+
+def smoothed_outward(robot: Multibody, filtered: Filtered, base: Spatial | None = None) -> tuple[Array, Array | None]:
+    """Accelerations of the degrees of freedom, and the torques felt where prescribed (JPL 88-11, 5.16-5.17).
+
+    `base` is the motion that it begins with: by default gravity upside down.
+    """
 
     def outward(parent, x):
-        w, v = parent
-        (g_w, g_v), nu, _, u, (h_w, h_v), offset, (a_w, a_v) = x
-        v = ops.add(v, ops.cross(w, offset))
-        a = nu - ops.dot(g_w, w) - ops.dot(g_v, v)
-        felt = None if u is None else ops.dot(u[0], w) + ops.dot(u[1], v) + u[2]
-        v = ops.add(v, a_v) if h_v is None else ops.add(v, a_v, ops.scale(a, h_v))
-        return (ops.add(w, a_w, ops.scale(a, h_w)), v), (a, felt)
+        gain, nu, reaction, axes, offset, bias = x
+        motion = pairs.carry_motion(offset, parent)
+        a = nu - ops.dot(gain[0], motion[0]) - ops.dot(gain[1], motion[1])
+        felt = None if reaction is None else pairs.dot(reaction[0], motion) + reaction[1]
+        return pairs.add(motion, bias, pairs.scale(a, axes)), (a, felt)
 
-    return scatter(robot.topology.dof_plan, outward, base, filtered)
+    _, _, gain, nu, _, reaction, *rest = filtered
+    xs = (gain, nu, reaction, *rest)
+    return scatter(robot.topology.dof_plan, outward, gravity_upward(robot, xs) if base is None else base, xs)
 
 
-def _factors(filtered: Filtered) -> Factors:
-    tree = DofTree(spatial_rows(*filtered.axes), ops.join_vector(filtered.offset))
+def factors_of(filtered: Filtered) -> Factors:
+    tree = DofTree(spatial_rows(*filtered.axes), filtered.offset)
     return Factors(tree, spatial_rows(*filtered.gain), filtered.pivot_inverse)
 
 
-def _on_a_base(robot: Multibody, q, v, f_ext, drive: Drive, split: bool) -> tuple[Array, Array | None, Factors]:
-    """(accelerations, torques felt, factors) by three sweeps over the whole tree."""
-    _, filtered = _filter(robot, moving_bodies(robot, q, v, split), f_ext, drive, split)
-    base = tuple(base_vector(x, filtered, split) for x in (jnp.zeros_like(robot.gravity), -robot.gravity))
-    return *_smooth(robot, filtered, base), _factors(filtered)
+def _sweeps(robot: Multibody, q, v, a, tau, f_ext, prescribed) -> tuple[Array, Array, Factors]:
+    """The three sweeps from end to end.
 
-
-def _floating(robot: Multibody, q, v, f_ext, drive: Drive, split: bool) -> tuple[Array, Array | None, Factors]:
-    """The same where the first link floats: sweeps over its limbs, and its own joint in between."""
-    trunk, limbs = trunk_and_limbs(robot)
-    own, rest = drive.part(slice(trunk.nv)), drive.part(slice(trunk.nv, None))
-    own_f_ext, rest_f_ext = (None, None) if f_ext is None else (f_ext[:1], f_ext[1:])
-    body, motion = bodies_on(trunk, q[: trunk.nq], v[: trunk.nv], split)
-    of_link = partial(jax.tree.map, lambda x: x[0])
-    bodies, _ = bodies_on(limbs, q[trunk.nq :], v[trunk.nv :], split, of_link(motion))
-    total, filtered = _filter(limbs, bodies, rest_f_ext, rest, split)
-
-    inertia = SpatialInertia.expanded(total[0]).plus_rigid_body(of_link(body.inertias))
-    force = spatial_vector(*total[1:]) + spatial_vector(*of_link(bias_force(body, own_f_ext, split)))
-    axes = spatial_rows(*body.axes)
-    found = eliminate(trunk.topology, inertia_matrix(inertia), force, axes, trunk.armature, own)
-    base = spatial_vector(jnp.zeros_like(robot.gravity), -robot.gravity) + spatial_vector(*of_link(body.bias))
-    a, felt, base = release(trunk.topology, found, axes, own.given, base)
-
-    rest_a, rest_felt = _smooth(limbs, filtered, halves(base, split))
-    offset = ops.join_vector(jax.tree.map(lambda x: on_first(trunk, x), body.offset))
-    factors = Factors(DofTree(axes, offset), found.gain, found.pivot_inverse)
-    joined = jax.tree.map(lambda *x: jnp.concatenate(x), factors, _factors(filtered))
-    both = jnp.concatenate([a, rest_a])
-    return both, None if felt is None or rest_felt is None else jnp.concatenate([felt, rest_felt]), joined
-
-
-def _sweeps(robot: Multibody, q, v, a, tau, f_ext, prescribed, split: bool) -> tuple[Array, Array, Factors]:
-    """The three sweeps, packed or (`split`) in components, from end to end.
-
-    In components everything is element-wise, so a batch may trail every argument: q (nq, batch), leaves of the robot
-    (..., batch) or (..., 1). `a` is read where prescribed, `tau` elsewhere; `prescribed` None means nothing is.
+    `a` is read where prescribed, `tau` elsewhere; `prescribed` None means nothing is.
     """
     given = None if prescribed is None else jnp.where(prescribed, a, 0)
     drive = Drive(tau - dissipation(robot, v), given, prescribed)
-    solve = _floating if robot.topology.floats else _on_a_base
-    found, felt, factors = solve(robot, q, v, f_ext, drive, split)
-    factors = jax.tree.map(lambda x: x.astype(found.dtype), factors)  # external forces may be more precise than poses
+    filtered = filtered_inward(robot, moving_bodies(robot, q, v), f_ext, drive)
+    found, felt = smoothed_outward(robot, filtered)
+    # External forces may be more precise than poses.
+    factors = jax.tree.map(lambda x: x.astype(found.dtype), factors_of(filtered))
     if prescribed is None or felt is None:
         return found, tau.astype(found.dtype), factors
     acceleration = jnp.where(prescribed, a, found)
@@ -167,7 +153,7 @@ def _sweeps(robot: Multibody, q, v, a, tau, f_ext, prescribed, split: bool) -> t
     return acceleration, jnp.where(prescribed, needed, tau), factors
 
 
-_sweeps_either_way = either_way(_sweeps)
+_by_kernel = door(_sweeps)
 
 
 def _solve_motion_rule(primals, tangents):
@@ -203,7 +189,7 @@ def _solve_motion_rule(primals, tangents):
 
 @ruled(_solve_motion_rule)
 def _without_springs(robot: Multibody, q, v, a, tau, f_ext, prescribed) -> tuple[Array, Array, Factors]:
-    return _sweeps_either_way(robot, q, v, a, tau, f_ext, prescribed)
+    return _by_kernel(robot, q, v, a, tau, f_ext, prescribed)
 
 
 def solve_motion(robot: Multibody, q, v, a, tau, f_ext, prescribed) -> tuple[Array, Array, Factors]:
@@ -224,21 +210,16 @@ def mass_times(robot: Multibody, q: Array, x: Array) -> Array:
     return project(robot, kin.axes, sum_outboard(robot, kin.offset, forces)) + robot.armature * x
 
 
-def _solve(robot: Multibody, factors: Factors, x: Array, split: bool) -> Array:
-    if not split:
-        return solve_with_factors(robot, factors, x)
-    axes, offset = factors.tree
-    axes, gain = ops.split_spatial(axes), ops.split_spatial(factors.gain)
-    return solve_over_dofs(robot, axes, ops.split_vector(offset), gain, factors.pivot_inverse, x)
+_apply_factors = door(solve_with_factors)
 
 
-_apply_factors = either_way(_solve, linear=True)
-
-
-def differentiable_solve(robot: Multibody, q: Array, factors: Factors, x: Array, prescribed=None) -> Array:
+def differentiable_solve(
+    robot: Multibody, q: Array, factors: Factors, x: Array, prescribed=None, *, plain: bool = False
+) -> Array:
     """M^-1 x by the factors, whose own derivatives are replaced by those of M x = b.
 
-    With `prescribed`, M is its block of free degrees of freedom and the result is zero elsewhere.
+    With `prescribed`, M is its block of free degrees of freedom and the result is zero elsewhere. `plain` is for what
+    becomes a kernel itself, columns and all: no kernel inside.
     """
 
     def matvec(y):
@@ -246,6 +227,7 @@ def differentiable_solve(robot: Multibody, q: Array, factors: Factors, x: Array,
         return product if prescribed is None else jnp.where(prescribed, y, product)
 
     def solve(_, b):
-        return _apply_factors(robot, factors, free_only(b, prescribed))
+        b = free_only(b, prescribed)
+        return solve_with_factors(robot, factors, b) if plain else _apply_factors(robot, factors, b)
 
     return lax.custom_linear_solve(matvec, free_only(x, prescribed), solve, symmetric=True)

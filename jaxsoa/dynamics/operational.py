@@ -12,13 +12,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Shaped
 
-from jaxsoa.dynamics.articulated import ArticulatedBody, carry_force, carry_motion, smooth
+from jaxsoa.dynamics.articulated import ArticulatedBody, carry_force, carry_motion, smooth, smoothed, whiten
 from jaxsoa.dynamics.kinematics import Kinematics, frame_axes, frame_placement, kinematics
 from jaxsoa.dynamics.mass import articulated, constant_factors, costate_covariances
 from jaxsoa.dynamics.motion import differentiable_solve
 from jaxsoa.eager import compiled
 from jaxsoa.model.multibody import Multibody
-from jaxsoa.sweeps import gather, scatter
 
 
 def _names(frames: str | Sequence[str]) -> tuple[str, ...]:
@@ -99,22 +98,12 @@ def compliance_by_sweeps(
         arms.append(arm)
         nodes.append(node)
 
-    def inward(z, x):
-        h, g, offset, force = x
-        z = z + force
-        e = h @ z
-        return jax.vmap(lambda f: carry_force(offset, f), in_axes=1, out_axes=1)(z - jnp.outer(g, e)), e
+    def response(force):
+        e = whiten(robot, tree, body.gain, jnp.zeros(topology.nv, force.dtype), -force)
+        return smoothed(robot, tree, body.gain, e / body.pivot)[1]
 
-    def outward(parent, x):
-        h, g, offset, nu = x
-        lam = jax.vmap(lambda m: carry_motion(offset, m), in_axes=1, out_axes=1)(parent)
-        lam = lam + jnp.outer(h, nu - g @ lam)
-        return lam, lam
-
+    lam = jax.vmap(response, in_axes=-1, out_axes=-1)(source)
     zero = jnp.zeros((6, columns), source.dtype)
-    _, e = gather(topology.dof_plan, inward, zero, (tree.axes, body.gain, tree.offset, source))
-    xs = (tree.axes, body.gain, tree.offset, e / body.pivot[:, None])
-    lam = scatter(topology.dof_plan, outward, zero, xs)
     rows = []
     for arm, node in zip(arms, nodes, strict=True):
         at_link = lam[node] if node >= 0 else zero
@@ -167,12 +156,5 @@ def tip_force_accelerations(
     if link >= 0:
         source = source.at[topology.v_slices[link].stop - 1].set(carry_force(point - kin.position[link], force))
 
-    def inward(z, x):
-        h, g, offset, force = x
-        z = z + force
-        e = jnp.sum(h * z)
-        return carry_force(offset, z - g * e), e
-
-    zero = jnp.zeros(6, source.dtype)
-    _, e = gather(topology.dof_plan, inward, zero, (tree.axes, body.gain, tree.offset, source))
-    return smooth(robot, tree, body.gain, -e / body.pivot)
+    e = whiten(robot, tree, body.gain, jnp.zeros(topology.nv, source.dtype), source)
+    return smooth(robot, tree, body.gain, e / body.pivot)

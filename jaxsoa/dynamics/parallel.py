@@ -30,11 +30,12 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-from jaxsoa.dynamics.inverse import base_acceleration, bias_forces, dissipation, newton_euler, project
+from jaxsoa.dynamics.inverse import bias_forces, dissipation, newton_euler, project
+from jaxsoa.dynamics.joints import joint_motion
 from jaxsoa.dynamics.kinematics import (
     Kinematics,
     Velocities,
-    joint_motion,
+    gravity_upward,
     joint_rates,
     link_inertias,
     spatial_rows,
@@ -43,6 +44,7 @@ from jaxsoa.dynamics.kinematics import (
 )
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.parallel_sweeps import PathPlan, prefix_from_base, suffix_from_tips
+from jaxsoa.spatial import pairs
 
 
 @lru_cache(maxsize=256)
@@ -56,21 +58,6 @@ def _mv(m: Array, x: Array) -> Array:
 
 def _t(m: Array) -> Array:
     return jnp.swapaxes(m, -1, -2)
-
-
-def _skew(a: Array) -> Array:
-    zero = jnp.zeros_like(a[..., 0])
-    x, y, z = a[..., 0], a[..., 1], a[..., 2]
-    rows = [jnp.stack(r, -1) for r in ((zero, -z, y), (z, zero, -x), (-y, x, zero))]
-    return jnp.stack(rows, -2)
-
-
-def _phi(offset: Array) -> Float[Array, "n 6 6"]:
-    """phi(parent, k): a force at the link's origin seen at its parent's."""
-    n = offset.shape[0]
-    eye = jnp.broadcast_to(jnp.eye(3, dtype=offset.dtype), (n, 3, 3))
-    top = jnp.concatenate([eye, _skew(offset)], -1)
-    return jnp.concatenate([top, jnp.concatenate([jnp.zeros_like(eye), eye], -1)], -2)
 
 
 def parallel_kinematics(robot: Multibody, q: Array, v: Array) -> tuple[Kinematics, Velocities]:
@@ -115,7 +102,7 @@ def _motions(robot: Multibody, kin: Kinematics, source: Array, base: Array) -> F
 
 
 def _base(robot: Multibody, like: Array) -> Array:
-    return jnp.concatenate(base_acceleration(robot, like))
+    return jnp.concatenate(gravity_upward(robot, like))
 
 
 def inverse_dynamics_parallel(robot: Multibody, q: Array, v: Array, a: Array, f_ext: Array | None) -> Array:
@@ -245,10 +232,19 @@ def _inertia_behind(stretch: _Stretch, root: Array) -> tuple[Array, Array]:
     return P, root * solved[..., 6]
 
 
-def forward_dynamics_parallel(robot: Multibody, q: Array, v: Array, tau: Array, f_ext: Array | None) -> Array:
+def hybrid_dynamics_parallel(robot: Multibody, q: Array, v: Array, a, tau, prescribed, f_ext) -> tuple[Array, Array]:
+    """Complete accelerations and torques in O(log N) depth: what is not prescribed by the filter, then Newton-Euler."""
+    found = forward_dynamics_parallel(robot, q, v, tau, f_ext, jnp.where(prescribed, a, 0), prescribed)
+    return found, jnp.where(prescribed, inverse_dynamics_parallel(robot, q, v, found, f_ext), tau)
+
+
+def forward_dynamics_parallel(
+    robot: Multibody, q: Array, v: Array, tau: Array, f_ext: Array | None, given: Array | None = None, prescribed=None
+) -> Array:
     """Accelerations in O(log N) depth; same arguments and answer as the serial sweeps.
 
-    Links without mass or inertia of their own are no exception, as long as the mass matrix can be inverted.
+    Links without mass or inertia of their own are no exception, as long as the mass matrix can be inverted. Where
+    `prescribed`, the acceleration is `given`: it joins the biases, and the joint gives way to no force.
     """
     topology = robot.topology
     plan = path_plan(topology.parents)
@@ -256,7 +252,8 @@ def forward_dynamics_parallel(robot: Multibody, q: Array, v: Array, tau: Array, 
     inertias = link_inertias(robot, kin.rotation)
     M = jax.vmap(lambda body: body.spatial().matrix())(inertias)
     # Bias accelerations leave the filter as in FD3 (JPL 88-11, 5.8-5.10): b + M phi* a.
-    zeta = _motions(robot, kin, vel.bias, _base(robot, vel.bias))
+    source = vel.bias if given is None else vel.bias + joint_rates(robot, kin.axes, given)
+    zeta = _motions(robot, kin, source, _base(robot, source))
     u = newton_euler(inertias, zeta, bias_forces(inertias, vel.angular, f_ext))
 
     # Joints padded to the most degrees of freedom there are: rows of zeros, measured as zero with unit noise.
@@ -265,12 +262,16 @@ def forward_dynamics_parallel(robot: Multibody, q: Array, v: Array, tau: Array, 
     for link, s in enumerate(topology.v_slices):
         index[link, : s.stop - s.start] = np.arange(s.start, s.stop)
     padded = index == topology.nv
-    H = jnp.concatenate([kin.axes, jnp.zeros_like(kin.axes[:1])])[index]
-    y = jnp.concatenate([tau - dissipation(robot, v), jnp.zeros(1, tau.dtype)])[index]
-    noise = jnp.concatenate([robot.armature, jnp.ones(1, robot.armature.dtype)])[index]
+    axes, effort, armature = kin.axes, tau - dissipation(robot, v), robot.armature
+    if prescribed is not None:  # like padding
+        axes, effort = jnp.where(prescribed[:, None], 0, axes), jnp.where(prescribed, 0, effort)
+        armature = jnp.where(prescribed, 1, armature)
+    H = jnp.concatenate([axes, jnp.zeros_like(axes[:1])])[index]
+    y = jnp.concatenate([effort, jnp.zeros(1, effort.dtype)])[index]
+    noise = jnp.concatenate([armature, jnp.ones(1, armature.dtype)])[index]
     # The transition into link k comes from its child on the same path; sums over paths arrive as messages.
     heavy = _next_on_path(plan, topology.n_links)
-    to_parent = _phi(kin.offset)
+    to_parent = pairs.phi(kin.offset)
     F = jnp.where((heavy >= 0)[:, None, None], to_parent[heavy], 0)
     root = _impedance_roots(M, kin.offset)
 
@@ -311,7 +312,8 @@ def forward_dynamics_parallel(robot: Multibody, q: Array, v: Array, tau: Array, 
     parents = np.array(topology.parents)
     inner = jnp.where((parents >= 0)[:, None], lam[parents], 0)
     acceleration = nu - _mv(_t(G), _mv(_t(to_parent), inner))
-    return acceleration.reshape(-1)[np.flatnonzero(~padded.ravel())]
+    found = acceleration.reshape(-1)[np.flatnonzero(~padded.ravel())]
+    return found if prescribed is None or given is None else jnp.where(prescribed, given, found)
 
 
 def _times(A: Array, B: Array) -> Array:

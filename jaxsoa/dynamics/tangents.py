@@ -15,20 +15,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array
 
-from jaxsoa.batching import either_way, linear_map, linked, tied
-from jaxsoa.dynamics.articulated import DofTree, Factors, free_only, on_first, solve_in_components, solve_with_factors
+from jaxsoa.dynamics.articulated import DofTree, Factors, free_only, on_first, solve_with_factors
 from jaxsoa.dynamics.kinematics import spatial_rows
+from jaxsoa.dynamics.linear_maps import linear_map, linked, tied
 from jaxsoa.dynamics.newton_euler import Bodies, moving_bodies, power_of, torque_of
-from jaxsoa.kernels import is_zero
+from jaxsoa.kernels import door, is_zero
 from jaxsoa.model.multibody import Multibody
-from jaxsoa.spatial import ops
 
 
 class Varying(NamedTuple):
@@ -48,18 +47,13 @@ class Varying(NamedTuple):
 class _Motion:
     """ID as a function of the varying leaves and a, in two stages: the outward sweep, and the rest."""
 
-    def __init__(self, state: tuple, which: tuple[int, ...], split: bool, batch: tuple[int, ...]):
+    def __init__(self, state: tuple, which: tuple[int, ...]):
         self.leaves, self.structure = jax.tree.flatten(state)
-        self.which, self.split = which, split
-        self.batch = batch
-
-    def full(self, x: Array) -> Array:
-        """In components, a leaf shared by a batch becomes one of each state's own."""
-        return jnp.broadcast_to(x, x.shape[:-1] + self.batch) if self.split else x
+        self.which = which
 
     @property
     def point(self) -> list[Array]:
-        return [self.full(self.leaves[i]) for i in self.which]
+        return [self.leaves[i] for i in self.which]
 
     def state(self, values: list[Array]) -> tuple:
         leaves = list(self.leaves)
@@ -69,24 +63,20 @@ class _Motion:
 
     def bodies(self, values: list[Array]) -> Bodies:
         robot, q, v, _ = self.state(values)
-        return moving_bodies(robot, q, v, self.split)
+        return moving_bodies(robot, q, v)
 
     def torque(self, bodies: Bodies, values: list[Array], a: Array) -> Array:
         robot, _, v, f_ext = self.state(values)
-        return torque_of(robot, bodies, v, a, f_ext, self.split)
+        return torque_of(robot, bodies, v, a, f_ext)
 
     def power(self, bodies: Bodies, values: list[Array], a: Array, y: Array) -> Array:
         robot, _, v, f_ext = self.state(values)
-        return power_of(robot, bodies, v, a, f_ext, y, self.split)
-
-
-def _trailing(*trees: Any) -> tuple[int, ...]:
-    return (max(x.shape[-1] for x in jax.tree.leaves(trees)),)
+        return power_of(robot, bodies, v, a, f_ext, y)
 
 
 def _torque_rate(which, state, a, rates, d_a):
     """dID + M da in plain JAX."""
-    motion = _Motion(state, which, False, ())
+    motion = _Motion(state, which)
 
     def torque(values, a):
         return motion.torque(motion.bodies(values), values, a)
@@ -96,48 +86,37 @@ def _torque_rate(which, state, a, rates, d_a):
 
 def _push(motion: _Motion, a: Array, rates: list[Array], d_a: Array | None) -> tuple[Bodies, Array]:
     """(the outward sweep, dID + M da)."""
-    rates = [motion.full(x) for x in rates]
-    a = motion.full(a)
     bodies, d_bodies = jax.jvp(motion.bodies, (motion.point,), (rates,))
     if d_a is None:
         return bodies, jax.jvp(lambda b, x: motion.torque(b, x, a), (bodies, motion.point), (d_bodies, rates))[1]
-    d_a = motion.full(d_a)
     return bodies, jax.jvp(motion.torque, (bodies, motion.point, a), (d_bodies, rates, d_a))[1]
 
 
-def _mass_solve(robot: Multibody, bodies: Bodies, factors: tuple[Array, Array], x: Array, split: bool) -> Array:
+def _mass_solve(robot: Multibody, bodies: Bodies, factors: tuple[Array, Array], x: Array) -> Array:
     """M^-1 x with the factors (G, 1 / D)."""
-    if split:
-        gain, pivot_inverse = factors
-        gain = ops.split_spatial(gain)
-        return solve_in_components(robot, bodies.axes, bodies.offset, gain, pivot_inverse, x)
     tree = DofTree(spatial_rows(*bodies.axes), on_first(robot, bodies.offset))
     return solve_with_factors(robot, Factors(tree, *factors), x)
 
 
-def _apply(robot, state, a, tangents, split, which):
+def _apply(robot, state, a, tangents, which):
     """dID + M da."""
     rates, d_a = tangents
-    motion = _Motion((robot, *state), which, split, _trailing(state, a, tangents) if split else ())
-    return _push(motion, a, rates, d_a)[1]
+    return _push(_Motion((robot, *state), which), a, rates, d_a)[1]
 
 
-def _apply_transposed(robot, state, a, y, split, which):
-    motion = _Motion((robot, *state), which, split, _trailing(state, a, y) if split else ())
+def _apply_transposed(robot, state, a, y, which):
+    motion = _Motion((robot, *state), which)
     bodies, pull = jax.vjp(motion.bodies, motion.point)
-    d_bodies, d_values, d_a = jax.grad(motion.power, argnums=(0, 1, 2))(
-        bodies, motion.point, motion.full(a), motion.full(y)
-    )
+    d_bodies, d_values, d_a = jax.grad(motion.power, argnums=(0, 1, 2))(bodies, motion.point, a, y)
     return jax.tree.map(jnp.add, d_values, pull(d_bodies)[0]), d_a
 
 
-def _solve(robot, state, a, factors, prescribed, x, split, which):
+def _solve(robot, state, a, factors, prescribed, x, which):
     """The unknowns of `perturbed_motion`; what is found has the form of what is given, x."""
     rates, d_given, r = x
-    motion = _Motion((robot, *state), which, split, _trailing(state, a, factors, prescribed, x) if split else ())
-    r = motion.full(r)
+    motion = _Motion((robot, *state), which)
     bodies, needed = _push(motion, a, rates, d_given)
-    found = _mass_solve(robot, bodies, factors, free_only(r - needed, prescribed), split)
+    found = _mass_solve(robot, bodies, factors, free_only(r - needed, prescribed))
     if prescribed is None:
         return rates, d_given, found
     still = [jnp.zeros_like(x) for x in rates]
@@ -145,29 +124,28 @@ def _solve(robot, state, a, factors, prescribed, x, split, which):
     return rates, d_given, jnp.where(prescribed, r + needed, found)
 
 
-def _solve_transposed(robot, state, a, factors, prescribed, x, split, which):
+def _solve_transposed(robot, state, a, factors, prescribed, x, which):
     c_rates, c_given, c = x
-    motion = _Motion((robot, *state), which, split, _trailing(state, a, factors, prescribed, x) if split else ())
-    a, c = motion.full(a), motion.full(c)
+    motion = _Motion((robot, *state), which)
     bodies, pull = jax.vjp(motion.bodies, motion.point)
     power = jax.grad(motion.power, argnums=(0, 1, 2))
     held = None if prescribed is None else jnp.where(prescribed, c, 0)
     rest = c if held is None else c + power(bodies, motion.point, a, held)[2]
-    y = free_only(_mass_solve(robot, bodies, factors, free_only(rest, prescribed), split), prescribed)
+    y = free_only(_mass_solve(robot, bodies, factors, free_only(rest, prescribed)), prescribed)
     if held is not None:
         y = y - held
     d_bodies, d_values, d_a = power(bodies, motion.point, a, y)
     d_values = jax.tree.map(jnp.add, d_values, pull(d_bodies)[0])
-    c_rates = [motion.full(x) - d for x, d in zip(c_rates, d_values, strict=True)]
+    c_rates = [x - d for x, d in zip(c_rates, d_values, strict=True)]
     if held is None or prescribed is None:
         return c_rates, None, y
-    return c_rates, motion.full(c_given) - d_a, jnp.where(prescribed, held, y)
+    return c_rates, c_given - d_a, jnp.where(prescribed, held, y)
 
 
 @cache
 def _through_the_door(function: Callable, which: tuple[int, ...]) -> Callable:
     """A linear map along the leaves numbered `which`, the same object whenever it is asked for."""
-    return either_way(partial(function, which=which), linear=True)
+    return door(partial(function, which=which))
 
 
 def perturbed_torque(varying: Varying, a: Array, d_a: Array) -> Array:
@@ -207,6 +185,4 @@ def perturbed_motion(
     fixed = (state[0], state[1:], a, factors, prescribed)
     d_given, d_tau = given
     rhs = linked((varying.rates, d_given, free_only(d_tau, prescribed)))
-    return lax.custom_linear_solve(
-        matvec, rhs, lambda _, x: forward(*fixed, x), lambda _, x: reverse(*fixed, x)
-    )[2]
+    return lax.custom_linear_solve(matvec, rhs, lambda _, x: forward(*fixed, x), lambda _, x: reverse(*fixed, x))[2]

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxsoa.eager import compiled
 from jaxsoa.model.multibody import Multibody
 
 
@@ -31,6 +32,7 @@ def inertia_of_moment(S: Float[Array, "... 3 3"]) -> Float[Array, "... 3 3"]:
     return jnp.trace(S, axis1=-2, axis2=-1)[..., None, None] * jnp.eye(3, dtype=S.dtype) - S
 
 
+@compiled(through_door=False)
 def pseudo_inertia(
     mass: Float[Array, "..."], com: Float[Array, "... 3"], inertia: Float[Array, "... 3 3"]
 ) -> Float[Array, "... 4 4"]:
@@ -49,6 +51,7 @@ def pseudo_inertia(
     return jnp.concatenate([top, bottom[..., None, :]], axis=-2)
 
 
+@compiled(through_door=False)
 def from_pseudo_inertia(P: Float[Array, "... 4 4"]) -> tuple[Array, Array, Array]:
     """Mass, centre of mass and inertia about it: the inverse of `pseudo_inertia`.
 
@@ -65,6 +68,7 @@ def from_pseudo_inertia(P: Float[Array, "... 4 4"]) -> tuple[Array, Array, Array
     return mass, com, inertia_of_moment(S)
 
 
+@compiled(through_door=False)
 def link_pseudo_inertias(robot: Multibody) -> Float[Array, "n 4 4"]:
     """P of every link, about its origin, in link axes.
 
@@ -76,11 +80,15 @@ def link_pseudo_inertias(robot: Multibody) -> Float[Array, "n 4 4"]:
     return pseudo_inertia(robot.mass, robot.com, robot.inertia)
 
 
+@compiled(through_door=False)
 def consistency(robot: Multibody) -> Float[Array, " n"]:
     """How physical each link is: positive exactly if its pseudo-inertia is positive definite.
 
     The smaller of the mass and of the smallest principal second moment of mass about the centre of mass (the smallest
     eigenvalue of S). Zero for point masses and thin rods.
+
+    >>> print(soa.identify.consistency(robot) > 0)
+    [ True  True]
     """
     return jnp.minimum(robot.mass, jnp.linalg.eigvalsh(density_moment(robot.inertia))[..., 0])
 
@@ -91,6 +99,10 @@ def make_physical(robot: Multibody, *, floor: float = 1e-2) -> Multibody:
     Principal second moments of mass about the centre of mass are raised to at least `floor` times the link's largest
     one (and to at least (1 cm)² times its mass times `floor`); masses and centres of mass stay. A massless link is an
     error: no density can give it inertia.
+
+    >>> broken = robot.replace(inertia=robot.inertia.at[0, 1, 1].set(10.0))  # kg m^2
+    >>> print((soa.identify.consistency(soa.identify.make_physical(broken)) > 0).all())
+    True
     """
     bad = np.flatnonzero(np.asarray(robot.mass) <= 0)
     if len(bad):
@@ -118,6 +130,7 @@ def coordinate_factor(x: Float[Array, " c"], size: int) -> Float[Array, "k k"]:
     return jnp.diag(jnp.exp(x[:size] / 2)).at[np.tril_indices(size, -1)].set(x[size:] / math.sqrt(2))
 
 
+@compiled(through_door=False)
 def log_cholesky(P: Float[Array, "k k"], origin: Float[Array, "k k"] | None = None) -> Float[Array, " c"]:
     """Coordinates x (k (k + 1) / 2) of a positive definite matrix, zero at `origin` (the identity if None).
 
@@ -126,6 +139,10 @@ def log_cholesky(P: Float[Array, "k k"], origin: Float[Array, "k k"] | None = No
     does not depend on units, link frame or size of the link. The divergence of Lee, Wensing & Park ("Geometric robot
     dynamic identification: a convex programming approach", IEEE T-RO 36(2), 2020), tr(P0^-1 P) - log det(P0^-1 P) - k,
     is the sum of exp(x) - 1 - x over the first k coordinates and of x² / 2 over the others.
+
+    >>> P = soa.identify.link_pseudo_inertias(robot)[0]
+    >>> print(soa.identify.log_cholesky(1.1 * P, P).round(3))
+    [0.095 0.095 0.095 0.095 0.    0.    0.    0.    0.    0.   ]
     """
     factor = jnp.linalg.cholesky(P)
     if origin is not None:
@@ -133,7 +150,13 @@ def log_cholesky(P: Float[Array, "k k"], origin: Float[Array, "k k"] | None = No
     return factor_coordinates(factor)
 
 
+@compiled(through_door=False)
 def from_log_cholesky(x: Float[Array, " c"], origin: Float[Array, "k k"]) -> Float[Array, "k k"]:
-    """The matrix with coordinates x: the inverse of `log_cholesky`, positive definite for every x."""
+    """The matrix with coordinates x: the inverse of `log_cholesky`, positive definite for every x.
+
+    >>> P = soa.identify.link_pseudo_inertias(robot)[0]
+    >>> print(jnp.allclose(soa.identify.from_log_cholesky(jnp.zeros(10), P), P))
+    True
+    """
     factor = jnp.linalg.cholesky(origin) @ coordinate_factor(x, origin.shape[-1])
     return factor @ factor.T

@@ -45,6 +45,10 @@ def segments(q: np.ndarray, v: np.ndarray, tau: np.ndarray, dt: float, steps: in
 
     Each segment is simulated from its own measured start: short ones keep the problem well behaved (multiple shooting),
     long ones say more about slow effects.
+
+    >>> record = np.zeros((101, 2)), np.zeros((101, 2)), np.zeros((100, 2))  # q, v, tau
+    >>> print(soa.identify.segments(*record, 0.01, steps=20).tau.shape)
+    (5, 20, 2)
     """
     q, v, tau = np.asarray(q), np.asarray(v), np.asarray(tau)
     if len(q) != len(tau) + 1 or len(v) != len(tau) + 1:
@@ -127,6 +131,12 @@ def prepare(
     positions the torques are logged. Dry friction jumps where a joint turns back, and filtering the torques rounds that
     jump; with `filtered_friction` the sign of the velocity passes the same filter and takes the place of
     tanh(v / friction_velocity), so that model and measurement are compared alike.
+
+    >>> t = np.arange(2000) / 1000  # s
+    >>> swing = np.sin(2 * np.pi * t)[:, None] * np.ones(2)  # rad
+    >>> data = soa.identify.prepare(t, swing, np.zeros((2000, 2)), cutoff=20.0)  # Hz
+    >>> print(data.q.shape)
+    (175, 2)
     """
     if q.shape != tau.shape:
         raise ValueError(f"q and tau must have one column per joint each, got shapes {q.shape} and {tau.shape}.")

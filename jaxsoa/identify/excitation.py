@@ -137,7 +137,12 @@ def random_trajectory(
     margin: float = 0.9,
     seed: int = 0,
 ) -> FourierTrajectory:
-    """Where `design` starts from: random coefficients, within the same limits."""
+    """Where `design` starts from: random coefficients, within the same limits.
+
+    >>> swing = soa.identify.random_trajectory(robot, period=2.0)  # s
+    >>> print(swing(jnp.linspace(0, 2, 50)).q.shape)  # rad
+    (50, 2)
+    """
     _check(robot, harmonics)
     return _trajectory(_random_shape(robot, harmonics, seed), _bounds(robot, margin, acceleration), period)
 
@@ -152,7 +157,12 @@ def _log_condition(robot: Multibody, base: BaseParameters, weights: Array, motio
 def condition_number(
     robot: Multibody, motion: Motion, *, weights=None, base: BaseParameters | None = None
 ) -> Float[Array, ""]:
-    """Condition number of the base regressor stacked over a motion, its rows multiplied by `weights` (nv,)."""
+    """Condition number of the base regressor stacked over a motion, its rows multiplied by `weights` (nv,).
+
+    >>> swing = soa.identify.random_trajectory(robot, period=2.0)(jnp.linspace(0, 2, 50))  # s
+    >>> print(soa.identify.condition_number(robot, swing) > 1)
+    True
+    """
     base = base_parameters(robot) if base is None else base
     weights = jnp.ones(robot.nv) if weights is None else jnp.asarray(weights)
     return jnp.exp(_log_condition(robot, base, weights, motion))
@@ -176,6 +186,10 @@ def design(
 
     Position and velocity limits are the robot's (half a turn where it has none), times `margin`; `acceleration` adds
     one more. `weights` (nv,) are one over the torque noise of each joint. Adam, from random coefficients.
+
+    >>> found = soa.identify.design(robot, period=2.0, harmonics=2, iterations=2, progress=False)  # s
+    >>> print(found.condition <= found.history[0])
+    True
     """
     _check(robot, harmonics)
     base = base_parameters(robot) if base is None else base

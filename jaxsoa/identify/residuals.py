@@ -17,6 +17,7 @@ from jaxtyping import Array, Float
 
 from jaxsoa.dynamics.inverse import inverse_dynamics
 from jaxsoa.dynamics.springs import spring_torque
+from jaxsoa.eager import compiled
 from jaxsoa.identify.data import TorqueData, TrajectoryData
 from jaxsoa.identify.parameters import Candidate, Parameters
 from jaxsoa.linearized.regressor import inertial_parameters, regressor
@@ -36,8 +37,15 @@ class Problem(NamedTuple):
     channels: tuple[str, ...]
 
 
+@compiled
 def torque_residual(candidate: Candidate, sample: TorqueData) -> Float[Array, "1 nv"]:
-    """inverse_dynamics + offset - measured torque."""
+    """inverse_dynamics + offset - measured torque.
+
+    >>> candidate = soa.identify.Candidate(robot, jnp.zeros(2))
+    >>> sample = soa.identify.TorqueData(q, v, jnp.zeros(2), soa.bias_force(robot, q, v))
+    >>> print(soa.identify.torque_residual(candidate, sample).round(9) + 0.0)  # N m
+    [[0. 0.]]
+    """
     robot = candidate.robot
     offset, tau = robot.convert(candidate.offset, "offset"), robot.convert(sample.tau, "tau")
     if sample.dry is not None:
@@ -65,10 +73,17 @@ def trajectory_residual(
     loops: Any = (),
     prescribed: Any = None,
 ) -> Float[Array, "steps two_nv"]:
-    """Simulated less recorded motion of one segment, from its recorded start: positions, then velocities."""
+    """Simulated less recorded motion of one segment, from its recorded start: positions, then velocities.
+
+    >>> candidate, euler = soa.identify.Candidate(robot, jnp.zeros(2)), "semi_implicit_euler"
+    >>> swing = soa.rollout(robot, q, v, None, 0.01, steps=5, integrator=euler)
+    >>> segment = soa.identify.TrajectoryData(swing.q, swing.v, jnp.zeros((4, 2)), 0.01)
+    >>> print(jnp.abs(soa.identify.trajectory_residual(candidate, segment)).max() < 1e-12)  # rad, rad/s
+    True
+    """
     robot = candidate.robot
     offset, q, v, tau = (robot.convert(x, "the data") for x in (candidate.offset, *segment[:3]))
-    options = {"integrator": integrator, "loops": loops, "prescribed": prescribed}
+    options = {"integrator": integrator, "loops": loops, "prescribed": prescribed, "contact": candidate.scene}
     path = rollout(robot, q[0], v[0], tau - offset, segment.dt, **options)
     moved = jax.vmap(robot.difference)(q[1:], path.q)
     return jnp.concatenate([moved, path.v - v[1:]], axis=1)
@@ -82,7 +97,7 @@ def linear_parameters(candidate: Candidate, gravity: bool) -> Float[Array, " col
 
     With `gravity`, its products with masses and first moments come too: torques are bilinear in them.
     """
-    robot, offset = candidate
+    robot, offset = candidate.robot, candidate.offset
     pi = inertial_parameters(robot)
     weight = robot.gravity[:, None, None] * pi.reshape(-1, 10)[:, :4]
     own = [pi, weight.reshape(-1)] if gravity else [pi]
@@ -169,6 +184,8 @@ def problem(
     joints = tuple(robot.joint_names[k] for k in robot.topology.dof_link)
     closed = bool(loops) or prescribed is not None
     if isinstance(data, TorqueData):
+        if parameters is not None and parameters.prior.scene is not None:
+            raise ValueError("Torques do not tell of contacts: fit TrajectoryData, or give `residual`.")
         if closed:
             raise ValueError("Torques of a mechanism are shared by its loops: fit TrajectoryData, or give `residual`.")
         _check_samples(robot, data, 1)
@@ -253,9 +270,17 @@ def residual_rms(
     integrator: str = "semi_implicit_euler",
     loops: Any = (),
     prescribed: Any = None,
+    contact: Any = None,
 ) -> np.ndarray:
-    """How well a model explains data it may never have seen: RMS (nv,) of the torques,
-    or (2 nv,) of positions, then velocities (of a mechanism with `loops` and `prescribed` joints)."""
+    """How well a model explains data it may never have seen: RMS (nv,) of the torques, or (2 nv,) of positions, then
+    velocities (of a mechanism with `loops` and `prescribed` joints, or a robot that touches what a scene holds).
+
+    >>> motion = [jnp.stack([x, -x]) for x in (q, v, q)]
+    >>> measured = jax.vmap(lambda *x: soa.inverse_dynamics(robot, *x))(*motion)
+    >>> print(soa.identify.residual_rms(robot, soa.identify.TorqueData(*motion, measured)).round(9))  # N m
+    [0. 0.]
+    """
     candidate = _unmoved(robot) if offset is None else Candidate(robot, robot.check_v(offset, "offset"))
+    candidate = candidate._replace(scene=contact)
     options = {"residual": residual, "integrator": integrator, "loops": loops, "prescribed": prescribed}
     return rms(candidate, problem(robot, data, **options))

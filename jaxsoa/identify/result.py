@@ -78,6 +78,7 @@ class Fit:
     iterations: int
     converged: bool
     problem_options: dict[str, Any]
+    scene: Any = None  # the fitted contact.Scene, where one was given
 
     def __repr__(self) -> str:
         """A summary: the numbers themselves are hundreds of lines."""
@@ -100,14 +101,14 @@ class Fit:
         def flat(theta):
             return function(self.parameters.decode(theta)).reshape(-1)
 
-        value = np.asarray(function(Candidate(self.robot, self.offset)))
+        value = np.asarray(function(Candidate(self.robot, self.offset, self.scene)))
         J = np.asarray(jax.jit(jax.jacfwd(flat))(self.theta))
         std, covariance = self.uncertainty.of(J)
         return Estimate(value, std.reshape(value.shape), covariance)
 
     def leaf(self, name: str) -> Estimate:
-        """A leaf of the model (or "offset") with standard deviations; zero where it was not free."""
-        return self.estimate(lambda c: c.offset if name == "offset" else getattr(c.robot, name))
+        """A leaf of the model or scene (or "offset") with standard deviations; zero where it was not free."""
+        return self.estimate(lambda c: c.leaf(name))
 
     def base_parameters(self, base: BaseParameters | None = None) -> Estimate:
         """The combinations of inertial parameters that torques determine, with their standard deviations."""
@@ -117,7 +118,7 @@ class Fit:
 
     def rms(self, data: Any) -> np.ndarray:
         """Residuals of the fitted model on other data of the same kind."""
-        return residual_rms(self.robot, data, self.offset, **self.problem_options)
+        return residual_rms(self.robot, data, self.offset, contact=self.scene, **self.problem_options)
 
     def report(self) -> str:
         """Residuals before and after, channel by channel, for people."""

@@ -109,19 +109,25 @@ class StraightSteps:
                 least = min(least, np.linalg.eigvalsh(D).min(initial=0.0))
         return -1 / least if least < 0 else np.inf
 
-    def penalty(self, theta: np.ndarray, precision: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+    def penalty(
+        self, theta: np.ndarray, precision: np.ndarray, pull: np.ndarray | None = None
+    ) -> tuple[float, np.ndarray, np.ndarray]:
         """Value, gradient and (diagonal) second derivative of the divergence along a move from theta.
 
-        `precision` (p,) is constant over a link's coordinates.
+        `precision` (p,) is constant over a link's coordinates. With `pull` (p,) in the place of the precision for what
+        draws towards the a-priori model, tr(U (I + D) U*) or x, the precision weighs the barrier alone, - log det and
+        - log: the least is then not there but where matrices and numbers are precision / pull times as large.
         """
-        value = float(np.sum(precision * divergences(theta, self.bounded)))
-        gradient = precision * theta
+        pull = precision if pull is None else pull
+        t = np.where(self.bounded, theta, 0)
+        value = np.where(self.bounded, pull * np.expm1(t) - precision * t, pull * theta**2 / 2)
+        gradient = pull * theta
         for name, where in self.slices.items():
             if name in SCALED:
-                gradient[where] = precision[where] * np.expm1(theta[where])
+                gradient[where] = pull[where] * np.exp(theta[where]) - precision[where]
             elif name in self.triangles:
                 triangle = self.triangles[name]
                 unit = np.arange(len(triangle.basis)) < triangle.size  # gradient of log det(I + D)
-                pull = triangle.pull(self._rows(theta, name)) - unit
-                gradient[where] = precision[where] * pull.ravel()
-        return value, gradient, precision
+                drawn = self._rows(pull, name) * triangle.pull(self._rows(theta, name))
+                gradient[where] = (drawn - self._rows(precision, name) * unit).ravel()
+        return float(np.sum(value)), gradient, np.where(self.has_border, precision, pull)

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Shaped
 
 from jaxsoa.dynamics.kinematics import frame_axes, jacobian, kinematics
+from jaxsoa.eager import compiled
 from jaxsoa.ik.coordinates import bounds, coordinates
 from jaxsoa.model.mimics import check_mimics
 from jaxsoa.model.multibody import Multibody
@@ -51,18 +52,37 @@ def differential_inverse_kinematics(
         shapes = [x.shape for x in given]
         raise ValueError(f"{len(names)} frames need as many twists (6,), angular first; got shapes {shapes}.")
     check_mimics(mimics)
-    to = coordinates(robot, mimics)
-    kin = kinematics(robot, q)
-    A = jnp.asarray(to.A, kin.axes.dtype)
     scale = jnp.atleast_1d(robot.convert([1.0] * len(names) if weights is None else weights, "weights"))
     if scale.shape != (len(names),):
         raise ValueError(f"{len(names)} frames need {len(names)} weights, got shape {scale.shape}.")
+    rest = None if rest_velocity is None else robot.check_v(rest_velocity, "rest_velocity")
+    return _stepped(robot, q, names, jnp.stack(given), dt, scale, damping, rest, rest_weight, limits, mimics)
+
+
+@compiled
+def _stepped(
+    robot: Multibody,
+    q: Any,
+    names: Any,
+    twists: Any,
+    dt: Any,
+    scale: Any,
+    damping: Any,
+    rest: Any,
+    rest_weight: Any,
+    limits: Any,
+    mimics: Any,
+) -> Float[Array, " nv"]:
+    """The same of checked arguments: one program, outside of jit too."""
+    to = coordinates(robot, mimics)
+    kin = kinematics(robot, q)
+    A = jnp.asarray(to.A, kin.axes.dtype)
     J = jnp.concatenate([w * frame_axes(robot, kin, name) @ A for w, name in zip(scale, names, strict=True)])
-    wanted = jnp.concatenate([w * x for w, x in zip(scale, given, strict=True)])
+    wanted = jnp.concatenate([w * x for w, x in zip(scale, twists, strict=True)])
     H = J.T @ J + (damping + rest_weight) * (A.T @ A)
     g = -J.T @ wanted
-    if rest_velocity is not None:
-        g = g - rest_weight * (A.T @ robot.check_v(rest_velocity, "rest_velocity"))
+    if rest is not None:
+        g = g - rest_weight * (A.T @ rest)
     start = jnp.zeros(A.shape[1], H.dtype)
     low, high = jnp.full_like(start, -jnp.inf), jnp.full_like(start, jnp.inf)
     if limits:
@@ -77,6 +97,7 @@ def differential_inverse_kinematics(
     return A @ box_qp(H, g, low, high, start).x
 
 
+@compiled
 def manipulability(robot: Multibody, q: Shaped[Array, " nq"], frame: str, rows: str = "all") -> Float[Array, ""]:
     """Yoshikawa's measure sqrt(det(J J*)): the volume of velocities that unit joint rates give; zero where singular.
 

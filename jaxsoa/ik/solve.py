@@ -3,7 +3,8 @@
     minimize  1/2 |W r(q)|^2 + rest_weight/2 |q - rest|^2   within the joint limits
 
 Each step solves (J* W^2 J + damping) d = -J* W^2 r for the coordinates that no limit holds, and is cut at the limits.
-All seeds walk a while, the best of them to the end: a fixed number of steps, one program, which `jax.vmap` batches.
+All seeds walk a while, until enough of them have arrived; the best of them walk to the end. It is one program, whose
+step is a kernel, and which `jax.vmap` batches: problems are worked off in lanes.
 
 The solution is differentiated by the implicit function theorem: at a minimum the gradient g(q, parameters) of the free
 coordinates vanishes, so dq = -H^-1 dg, with the least dq where H is singular (redundant joints).
@@ -16,19 +17,30 @@ from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
+from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Shaped
 
 from jaxsoa.closed_chain.constraints import Constraint
 from jaxsoa.closed_chain.loops import check_loops
+from jaxsoa.eager import compiled
 from jaxsoa.ik.coordinates import Coordinates, bounds, clip_step, coordinates, held, inside
 from jaxsoa.ik.tasks import Tasks, check_targets, task_rows
 from jaxsoa.model.mimics import check_mimics
 from jaxsoa.model.multibody import Multibody
-from jaxsoa.optimize.small_dense import solve_positive
+from jaxsoa.optimize.lanes import while_by_lanes
+from jaxsoa.optimize.small_dense import by_cholesky
+from jaxsoa.optimize.stepwise import stepwise
 
 KEPT = 4
 """One seed in this many goes on after the first steps."""
+
+ARRIVED = 1e-3
+"""Part of the tolerance that a residual has to be below for a walk to end: the last steps converge quadratically, and
+derivatives are as exact as the solution."""
+
+PROBLEMS_AT_ONCE = 64
 
 
 class InverseKinematics(NamedTuple):
@@ -92,6 +104,33 @@ def inverse_kinematics(
         raise ValueError(f"center_of_mass must be a world position (3,), got shape {jnp.shape(center_of_mass)}.")
     if not names and center_of_mass is None and not loops:
         raise ValueError("Inverse kinematics needs a frame with a target, a centre of mass or loops.")
+    rest = None if rest is None else robot.check_q(rest, "rest")
+    numbers = (center_of_mass, center_of_mass_weight, rest, rest_weight)
+    seed = np.int64(key) if isinstance(key, int) else key  # an input of the program, not a part of it
+    options = (check_loops(robot, loops), limits, seeds, seed, iterations, tolerance, mimics)
+    return _solved(robot, q0, names, checked, weighted, *numbers, *options)
+
+
+@compiled(through_door=False)
+def _solved(
+    robot: Multibody,
+    q0: Any,
+    names: Any,
+    targets: Any,
+    weights: Any,
+    center_of_mass: Any,
+    center_of_mass_weight: Any,
+    rest: Any,
+    rest_weight: Any,
+    loops: Any,
+    limits: Any,
+    seeds: Any,
+    key: Any,
+    iterations: Any,
+    tolerance: Any,
+    mimics: Any,
+) -> InverseKinematics:
+    """The same of checked arguments: one program, outside of jit too."""
     dtype = jnp.result_type(q0, robot.mass)
 
     def number(x):
@@ -99,12 +138,12 @@ def inverse_kinematics(
 
     tasks = Tasks(
         names,
-        jax.tree.map(number, checked),
-        jax.tree.map(number, weighted),
+        jax.tree.map(number, targets),
+        jax.tree.map(number, weights),
         None if center_of_mass is None else number(center_of_mass),
         number(center_of_mass_weight),
-        check_loops(robot, loops),
-        None if rest is None else robot.check_q(rest, "rest").astype(dtype),
+        loops,
+        None if rest is None else number(rest),
         number(rest_weight),
     )
     settings = _Settings(coordinates(robot, mimics), limits, iterations, tolerance)
@@ -122,9 +161,9 @@ class _Settings:
         self.to, self.limited, self.iterations, self.tolerance = to, limited, iterations, tolerance
 
 
-def _starts(robot: Multibody, q0: Array, seeds: int, key: Array | int, settings: _Settings) -> Float[Array, "s nq"]:
+def _starts(robot: Multibody, q0: Array, seeds: int, key: Any, settings: _Settings) -> Float[Array, "s nq"]:
     lower, upper = bounds(robot, settings.to, settings.limited)
-    key = jax.random.key(key) if isinstance(key, int) else key
+    key = jax.random.key(key) if jnp.shape(key) == () and jnp.issubdtype(key.dtype, jnp.integer) else key
     others = [jax.vmap(robot.random)(jax.random.split(key, seeds - 1))] if seeds > 1 else []
     starts = jnp.concatenate([q0[None], *others]).astype(q0.dtype)
     return jax.vmap(lambda q: inside(settings.to, q, lower, upper))(starts)
@@ -163,42 +202,49 @@ def _begin(to: Coordinates, q: Array) -> _Walk:
     return _Walk(q, far, jnp.zeros(ny, q.dtype), jnp.eye(ny, dtype=q.dtype), far, jnp.asarray(0.08, q.dtype), q)
 
 
-def _walk(robot: Multibody, tasks: Tasks, settings: _Settings, walk: _Walk, steps: int) -> _Walk:
+def _advance(robot: Multibody, tasks: Tasks, settings: _Settings, walk: _Walk) -> _Walk:
+    """One step. The only evaluation is of where the last one pointed."""
     to = settings.to
     lower, upper = bounds(robot, to, settings.limited)
     A = jnp.asarray(to.A, walk.q.dtype)
-
-    def advance(walk: _Walk, _):
-        # One evaluation in the body, of where the last pass pointed: it is compiled once.
-        new = (walk.next, *_normal_equations(robot, tasks, to, walk.next), jnp.maximum(walk.damping / 8, 1e-12))
-        old = (*walk[:5], jnp.minimum(walk.damping * 4, 1e6))
-        better = new[1] < walk.value
-        q, value, gradient, H, squares, damping = (jnp.where(better, x, y) for x, y in zip(new, old, strict=True))
-        free = ~held(to, q, gradient, lower, upper)
-        shift = damping * (1e-3 + jnp.diagonal(H)) + 1e-14
-        among = jnp.where(free[:, None] & free[None, :], H, 0) + jnp.diag(jnp.where(free, shift, 1))
-        d = -solve_positive(among, jnp.where(free, gradient, 0)[:, None])[:, 0]
-        d = d / jnp.maximum(1.0, jnp.max(jnp.abs(d)))  # a radian at most: beyond, the linear model says nothing
-        d = clip_step(to, q, d, lower, upper)
-        return _Walk(q, value, gradient, H, squares, damping, robot.integrate(q, A @ d)), None
-
-    return lax.scan(advance, walk, length=steps)[0]
+    new = (walk.next, *_normal_equations(robot, tasks, to, walk.next), jnp.maximum(walk.damping / 8, 1e-12))
+    old = (*walk[:5], jnp.minimum(walk.damping * 4, 1e6))
+    better = new[1] < walk.value
+    q, value, gradient, H, squares, damping = (jnp.where(better, x, y) for x, y in zip(new, old, strict=True))
+    free = ~held(to, q, gradient, lower, upper)
+    shift = damping * (1e-3 + jnp.diagonal(H)) + 1e-14
+    among = jnp.where(free[:, None] & free[None, :], H, 0) + jnp.diag(jnp.where(free, shift, 1))
+    d = -by_cholesky(among, jnp.where(free, gradient, 0)[:, None])[:, 0]
+    d = d / jnp.maximum(1.0, jnp.max(jnp.abs(d)))  # a radian at most: beyond, the linear model says nothing
+    d = clip_step(to, q, d, lower, upper)
+    return _Walk(q, value, gradient, H, squares, damping, robot.integrate(q, A @ d))
 
 
 def _search(settings: _Settings, robot: Multibody, tasks: Tasks, starts: Float[Array, "s nq"]) -> Float[Array, " nq"]:
-    def on(walks, steps):
-        return jax.vmap(lambda walk: _walk(robot, tasks, settings, walk, steps))(walks)
+    advance = stepwise(lambda walk: _advance(robot, tasks, settings, walk))
+
+    def on(walks: _Walk, steps: int, enough: int) -> _Walk:
+        """So many steps, fewer where enough of them have arrived."""
+
+        def unfinished(at):
+            walks, count = at
+            arrived = walks.squares < (ARRIVED * settings.tolerance) ** 2
+            return (count < steps) & (jnp.sum(arrived) < enough)
+
+        start = walks, jnp.array(0)
+        return while_by_lanes(
+            unfinished, lambda at: (jax.vmap(advance)(at[0]), at[1] + 1), start, PROBLEMS_AT_ONCE
+        )[0]  # fmt: skip
 
     seeds = len(starts)
     walks = jax.vmap(lambda q: _begin(settings.to, q))(starts)
-    first = settings.iterations // 2 if seeds > KEPT else 0
+    first, kept = settings.iterations // 2 if seeds > KEPT else 0, -(-seeds // KEPT)
     if first:
-        walks = on(walks, first)
+        walks = on(walks, first, kept)
         # q0 always goes on, with the best of the others.
         rank = jnp.argsort(jnp.where(jnp.isfinite(walks.value), walks.value, jnp.inf).at[0].set(-1))
-        chosen = rank[: -(-seeds // KEPT)]
-        walks = jax.tree.map(lambda x: x[chosen], walks)
-    walks = on(walks, settings.iterations - first)
+        walks = jax.tree.map(lambda x: x[rank[:kept]], walks)
+    walks = on(walks, settings.iterations - first, len(walks.value))
     good = walks.squares < settings.tolerance**2
     distance = jax.vmap(lambda q: jnp.sum(robot.difference(starts[0], q) ** 2))(walks.q)
     nearest = jnp.argmin(jnp.where(good, distance, jnp.inf))
@@ -207,23 +253,30 @@ def _search(settings: _Settings, robot: Multibody, tasks: Tasks, starts: Float[A
 
 
 def _differentiable(settings: _Settings, robot: Multibody, tasks: Tasks, starts: Array) -> Array:
+    # A robot that is known stays known inside, and is compiled into the kernel; JAX hands a rule traced values only.
+    known = robot if not any(isinstance(x, Tracer) for x in jax.tree.leaves(robot)) else None
+
     @jax.custom_jvp
-    def solve(robot, tasks, starts):
-        return _search(settings, robot, tasks, starts)
+    def solve(given, tasks, starts):
+        return _search(settings, given if known is None else known, tasks, starts)
 
     @solve.defjvp
     def solve_jvp(primals, tangents):
-        robot, tasks, starts = primals
-        q = solve(robot, tasks, starts)
+        given, tasks, starts = primals
+        robot = given if known is None else known
+        q = solve(given, tasks, starts)
         to, A = settings.to, jnp.asarray(settings.to.A, q.dtype)
 
         def gradient(robot, tasks, d):
             return _normal_equations(robot, tasks, to, robot.integrate(q, A @ d))[1]
 
+        def of_given(given, tasks):
+            robot = given if known is None else known
+            return gradient(robot, tasks, zero), bounds(robot, to, settings.limited)
+
         zero = jnp.zeros(A.shape[1], q.dtype)
-        _, dg = jax.jvp(lambda robot, tasks: gradient(robot, tasks, zero), (robot, tasks), tangents[:2])
+        (_, ends), (dg, moves) = jax.jvp(of_given, primals[:2], tangents[:2])
         H = jax.jacfwd(lambda d: gradient(robot, tasks, d))(zero)
-        ends, moves = jax.jvp(lambda robot: bounds(robot, to, settings.limited), (robot,), (tangents[0],))
         now = q[to.place]
         low, high = (to.plain & (now <= ends[0])), (to.plain & (now >= ends[1]))
         d = jnp.where(low, moves[0], jnp.where(high, moves[1], 0))  # what stands at a limit moves with it
@@ -233,7 +286,7 @@ def _differentiable(settings: _Settings, robot: Multibody, tasks: Tasks, starts:
         d = d - _least_solution(jnp.where(among, (H + H.T) / 2, 0), push)
         return q, jax.jvp(lambda d: robot.integrate(q, A @ d), (zero,), (d,))[1]
 
-    return solve(robot, tasks, starts)
+    return solve(robot if known is None else (), tasks, starts)
 
 
 def _least_solution(H: Array, b: Array) -> Array:

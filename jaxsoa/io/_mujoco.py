@@ -1,6 +1,6 @@
 """MuJoCo's compiler, called when it is needed: MJCF to a compiled model, and names for everything in it.
 
-MuJoCo is imported inside functions: the package works without it, and readers of compiled models (`jaxsoa.convert`)
+MuJoCo is imported inside functions: the package works without it, and readers of compiled models (`jaxsoa.io.convert`)
 only touch attributes.
 """
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from xml.etree.ElementTree import Element, ParseError, TreeBuilder
 
@@ -20,17 +21,18 @@ MAX_ELEMENTS = 1_000_000
 TEXT_SOURCE = "<XML text>"
 
 
-def read_xml(source: str | os.PathLike[str]) -> tuple[Element, str]:
+def read_xml(source: str | os.PathLike[str], most: Mapping[str, int] | None = None) -> tuple[Element, str]:
     """The root element of `source`, and the name by which error messages call it.
 
-    `source` is a path, or XML text: a string whose first visible character is `<`.
+    `source` is a path, or XML text: a string whose first visible character is `<`. `most`: how many elements of a tag
+    the root may hold; reading ends at one more.
     """
     content, name, skipped_lines = _content_of(source)
     if len(content) > MAX_BYTES:
         raise ModelError(f"{name}: the file is larger than the limit of {MAX_BYTES} bytes.")
     if not content.strip():
         raise ModelError(f"{name}, line 1: the file is empty; a robot description was expected.")
-    parser = DefusedXMLParser(target=_BoundedTreeBuilder(name), forbid_dtd=True)
+    parser = DefusedXMLParser(target=_BoundedTreeBuilder(name, most or {}), forbid_dtd=True)
     try:
         parser.feed(content)
         return parser.close(), name
@@ -76,9 +78,10 @@ def _content_of(source: str | os.PathLike[str]) -> tuple[str | bytes, str, int]:
 class _BoundedTreeBuilder(TreeBuilder):
     """Builds the tree, and stops as soon as a hostile file nests too deep or holds too many elements."""
 
-    def __init__(self, name: str):
+    def __init__(self, name: str, most: Mapping[str, int]):
         super().__init__()
-        self._name = name
+        self._name, self._most = name, most
+        self._found = dict.fromkeys(most, 0)
         self._depth = 0
         self._count = 0
 
@@ -89,6 +92,11 @@ class _BoundedTreeBuilder(TreeBuilder):
             raise ModelError(f"{self._name}: elements are nested deeper than the limit of {MAX_DEPTH} levels.")
         if self._count > MAX_ELEMENTS:
             raise ModelError(f"{self._name}: the file holds more than the limit of {MAX_ELEMENTS} elements.")
+        word = tag.rpartition("}")[2]
+        if self._depth == 2 and word in self._most:
+            self._found[word] += 1
+            if self._found[word] > self._most[word]:
+                raise ModelError(f"{self._name}: the robot has more {word}s than the limit of {self._most[word]}.")
         return super().start(tag, attrs)
 
     def end(self, tag, /):

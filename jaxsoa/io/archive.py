@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxsoa.io._leaves import LATER, LIMITS, SPRINGS, leaf_shapes, leaves_of
@@ -101,7 +100,7 @@ def load(path: str | os.PathLike[str], *, validate: str = "warn") -> Multibody:
     frames = zip(topology.frame_names, arrays["frame_rotation"], arrays["frame_position"], strict=True)
     for what, R, p in [*placements, *((f"frame {frame!r}", R, p) for frame, R, p in frames)]:
         check_placement(R, p, f"{name}: {what}", 8 * resolution)
-    leaves = {key: jnp.asarray(array) for key, array in arrays.items()}
+    leaves = {key: jax.device_put(array) for key, array in arrays.items()}  # not `jnp.asarray`, which compiles
     limits = Limits(*(leaves.pop(f"limits.{field}") for field in LIMITS))
     springs = RestSprings(*(leaves.pop(key) for key in SPRINGS)) if "stiffness" in leaves else None
     return Multibody(topology=topology, limits=limits, springs=springs, **leaves)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from jaxsoa.closed_chain.constraints import Constraint
-from jaxsoa.io import mjcf_devices as devices
+from jaxsoa.io import mjcf_devices as devices, mjcf_passive
 from jaxsoa.io._mujoco import body_names, compile_mjcf
 from jaxsoa.io.mjcf import describe_mjcf, gravity, left_out, refuse_unsupported
 from jaxsoa.io.mjcf_constraints import mjcf_constraints
@@ -25,6 +25,7 @@ from jaxsoa.simulate.actuators import Actuators, actuator_set
 from jaxsoa.simulate.sensors import Sensors, sensor_set
 from jaxsoa.simulate.springs import Springs
 from jaxsoa.simulate.surroundings import Fluid, GravityCompensation
+from jaxsoa.simulate.tendons import TendonLimits
 
 
 def load_urdf(source: str | os.PathLike[str], *, floating_base: bool = False, validate: str = "warn") -> Multibody:
@@ -34,8 +35,9 @@ def load_urdf(source: str | os.PathLike[str], *, floating_base: bool = False, va
     inertias get: "warn" (default), "strict" (a `ModelError`) or "off". Broken models are a `ModelError` always.
     Meshes are never opened.
 
-    Mimic joints are joints of their own in every open-chain function; `rollout`, `inverse_kinematics` and the command
-    line make them follow, `closed_chain.coupled` is the robot with fewer degrees of freedom, and
+    Mimic joints follow their targets in time (`step`, `rollout`, `linearize_step`, `optimize.robot_problem`), in
+    `inverse_kinematics` and on the command line. In every other open-chain function they are joints of their own:
+    `closed_chain.coupled` is the robot with fewer degrees of freedom, with functions of its own, and
     `closed_chain.mimic_couplings` gives the constraints that tie them. Such a file loads with a warning that names
     them, and is an error under "strict".
 
@@ -48,7 +50,7 @@ def load_urdf(source: str | os.PathLike[str], *, floating_base: bool = False, va
     if mimics:
         message = (
             f"{description.source}: joints {abbreviated(mimics)} mimic others. Open-chain dynamics leaves them free "
-            "(rollouts couple them); use jaxsoa.closed_chain.coupled(robot), or the constraints of "
+            "(steps, rollouts and plans couple them); use jaxsoa.closed_chain.coupled(robot), or the constraints of "
             "jaxsoa.closed_chain.mimic_couplings(robot)."
         )
         if validate == "strict":
@@ -65,7 +67,7 @@ def load_mjcf(source: Any, *, assets: Mapping[str, bytes] | None = None, validat
     `validate` is as for `load_urdf`.
 
     Hinge, slide, ball and free joints become continuous or revolute (with a range), prismatic, spherical and free ones,
-    in MuJoCo's order; q is MuJoCo's qpos but for the order within a free joint (`jaxsoa.convert.MujocoMap`). A body
+    in MuJoCo's order; q is MuJoCo's qpos but for the order within a free joint (`jaxsoa.io.convert.MujocoMap`). A body
     with several joints is several links, all but the last massless. Every body and every site is a frame. Inertias,
     armature, damping, springs and gravity are MuJoCo's; `frictionloss` becomes smooth Coulomb friction.
 
@@ -116,8 +118,8 @@ def load_mjcf_actuators(robot: Multibody, source: Any, *, assets: Mapping[str, b
     """The actuators of the MJCF model that `robot` was loaded from, for `rollout(actuators=...)`.
 
     Motors, position and velocity servos, dampers and general actuators with fixed or affine gain and bias, on hinges,
-    slides, fixed tendons and sites; with gears, ranges, and first-order or integrating activation. Others (muscles,
-    slider-cranks, ball joints, ...) are named in a `ModelWarning`; commands are for those that were read.
+    slides, tendons that do not wrap and sites; with gears, ranges, and first-order or integrating activation. Others
+    (muscles, slider-cranks, ball joints, ...) are named in a `ModelWarning`; commands are for those that were read.
 
     >>> geom = "<geom size='0.1' pos='0 0 -1' contype='0' conaffinity='0'/>"
     >>> world = f"<worldbody><body><joint name='hinge' axis='0 1 0'/>{geom}</body></worldbody>"
@@ -150,7 +152,10 @@ def load_mjcf_sensors(robot: Multibody, source: Any, *, assets: Mapping[str, byt
 
 
 def load_mjcf_springs(robot: Multibody, source: Any, *, assets: Mapping[str, bytes] | None = None) -> Springs:
-    """Springs and dampers of fixed tendons, and of joints if the robot has none, for `rollout(passive=...)`.
+    """Springs and dampers of tendons, and of joints if the robot has none, for `rollout(passive=...)`.
+
+    Tendons run along joints, or straight from site to site, over pulleys; those that wrap around geoms are named when
+    the robot is loaded. `simulate.TendonLimits` are for their ranges.
 
     >>> geom = "<geom size='0.1' pos='0 0 -1' contype='0' conaffinity='0'/>"
     >>> world = f"<worldbody><body><joint name='hinge' axis='0 1 0' stiffness='3'/>{geom}</body></worldbody>"
@@ -158,22 +163,35 @@ def load_mjcf_springs(robot: Multibody, source: Any, *, assets: Mapping[str, byt
     >>> print(soa.load_mjcf_springs(robot, f"<mujoco>{world}</mujoco>").stiffness)
     [3.]
     """
-    return devices.springs(robot, compile_mjcf(source, assets)[0])
+    return mjcf_passive.springs(robot, compile_mjcf(source, assets)[0])
 
 
 def load_mjcf_passive(
     robot: Multibody, source: Any, *, assets: Mapping[str, bytes] | None = None
-) -> tuple[Springs | Fluid | GravityCompensation, ...]:
+) -> tuple[Springs | Fluid | GravityCompensation | TendonLimits, ...]:
     """All passive forces of the MJCF model that `robot` was loaded from, for `rollout(passive=...)`.
 
     Springs and tendons (`load_mjcf_springs`), the resistance of the medium by MuJoCo's model of inertia boxes, gravity
-    compensation. Bodies whose geoms have a fluid model of their own (ellipsoids) are named in a `ModelWarning`.
+    compensation, and `simulate.TendonLimits` for tendons with a range. Bodies whose geoms have a fluid model of their
+    own (ellipsoids) are named in a `ModelWarning`.
+
+    >>> ball = "<body><freejoint/><geom size='0.1' contype='0' conaffinity='0'/></body>"
+    >>> robot = soa.load_mjcf(f"<mujoco><worldbody>{ball}</worldbody></mujoco>")
+    >>> honey = f"<mujoco><option viscosity='10'/><worldbody>{ball}</worldbody></mujoco>"
+    >>> print([type(force).__name__ for force in soa.load_mjcf_passive(robot, honey)])
+    ['Springs', 'Fluid']
     """
     model, name = compile_mjcf(source, assets)
     if model.opt.density > 0 or model.opt.viscosity > 0:
-        bodies = body_names(model)
-        _warn_of(name, "fluid models", [f"{bodies[k]}: ellipsoids" for k in np.flatnonzero(devices.ellipsoids(model))])
-    parts = (devices.springs(robot, model), devices.fluid(robot, model), devices.gravity_compensation(robot, model))
+        bodies, alone = body_names(model), mjcf_passive.ellipsoids(model)
+        _warn_of(name, "fluid models", [f"{bodies[k]}: ellipsoids" for k in np.flatnonzero(alone)])
+    readers = (
+        mjcf_passive.springs,
+        mjcf_passive.fluid,
+        mjcf_passive.gravity_compensation,
+        mjcf_passive.tendon_limits,
+    )
+    parts = [reader(robot, model) for reader in readers]
     return tuple(part for part in parts if part is not None)
 
 

@@ -72,7 +72,7 @@ def describe_mjcf(model: Any, source: str) -> RobotDescription:
 
 def gravity(model: Any) -> np.ndarray:
     """(3,), zero where the model switches gravity off."""
-    return np.zeros(3) if _disabled(model, "GRAVITY") else np.array(model.opt.gravity)
+    return np.zeros(3) if disabled(model, "GRAVITY") else np.array(model.opt.gravity)
 
 
 def site_names(model: Any) -> tuple[str, ...]:
@@ -98,9 +98,9 @@ class _JointReader:
     def __init__(self, model: Any):
         self.model = model
         self.names = joint_names(model)
-        self.damped = not _disabled(model, "DAMPER")
-        self.sprung = not _disabled(model, "SPRING")
-        self.rubbed = not (_disabled(model, "FRICTIONLOSS") or _disabled(model, "CONSTRAINT"))
+        self.damped = not disabled(model, "DAMPER")
+        self.sprung = not disabled(model, "SPRING")
+        self.rubbed = not (disabled(model, "FRICTIONLOSS") or disabled(model, "CONSTRAINT"))
 
     def kind(self, number: int) -> str:
         kind = _KINDS[int(self.model.jnt_type[number])]
@@ -123,7 +123,8 @@ class _JointReader:
         elif joint.nq == 1:  # where it is at zero
             back, shift, _ = on_host(joint, axis, axis, 0.0, np.array([-reference]))
             rotation, position = rotation @ back, position + rotation @ shift
-        lower, upper = model.jnt_range[number] if self._has_range(number, kind) else (-np.inf, np.inf)
+        ranged = model.jnt_limited[number] and _has_range(model, number)
+        lower, upper = model.jnt_range[number] if ranged else (-np.inf, np.inf)
         effort = np.abs(model.jnt_actfrcrange[number]).max() if model.jnt_actfrclimited[number] else np.inf
         return JointDescription(
             self.names[number],
@@ -154,10 +155,6 @@ class _JointReader:
             return None
         return tuple(float(x) for x in self.model.qpos_spring[start : start + joint.nq])
 
-    def _has_range(self, number: int, kind: str) -> bool:
-        """A ball's range bounds its angle of rotation, for which `Limits` has no place."""
-        return bool(self.model.jnt_limited[number]) and JOINT_KINDS[kind].has_range
-
     def _per_degree(self, values: np.ndarray, number: int, kind: str) -> tuple[float, ...]:
         start = int(self.model.jnt_dofadr[number])
         joint = JOINT_KINDS[kind]
@@ -181,28 +178,30 @@ def left_out(model: Any) -> list[str]:
         return [getattr(model, kind)(k).name or f"{kind}{k}" for k in range(count)]
 
     joints, bodies = joint_names(model), body_names(model)
-    if not (_disabled(model, "CONTACT") or _disabled(model, "CONSTRAINT")):
+    if not (disabled(model, "CONTACT") or disabled(model, "CONSTRAINT")):
         note("contacts of geoms", (model.geom_contype != 0) | (model.geom_conaffinity != 0))
         note("contact pairs", np.ones(model.npair))
     actuators = listed("actuator", len(model.actuator_trntype))
     note("actuators, which load_mjcf_actuators reads", np.ones(len(actuators)), actuators)
-    fixed = np.array([_is_fixed_tendon(model, k) for k in range(model.ntendon)], bool)
+    straight = np.array([_is_straight_tendon(model, k) for k in range(model.ntendon)], bool)
     bound, tendons = _bound_tendons(model), listed("tendon", model.ntendon)
-    note("fixed tendons, which load_mjcf_springs and load_mjcf_actuators read", fixed, tendons)
-    note("limits, friction and armature of tendons", fixed & bound, tendons)
-    note("tendons routed in space", ~fixed, tendons)
+    note("tendons, which load_mjcf_passive and load_mjcf_actuators read", straight, tendons)
+    note("friction and armature of tendons", straight & bound, tendons)
+    note("tendons that wrap around geoms", ~straight, tendons)
     note("sensors, which load_mjcf_sensors reads", np.ones(model.nsensor), listed("sensor", model.nsensor))
     note("keyframes, which load_mjcf_keyframes reads", np.ones(model.nkey), listed("key", model.nkey))
-    if not _disabled(model, "SPRING"):
+    if not disabled(model, "SPRING"):
         free = model.jnt_type == 0
         note("non-linear springs", _any_nonzero(model, "jnt_stiffnesspoly", model.njnt), joints)
         note("springs of free joints", (model.jnt_stiffness != 0) & free, joints)
-    if not _disabled(model, "DAMPER"):
+    if not disabled(model, "DAMPER"):
         owners = [joints[int(k)] for k in model.dof_jntid]
         note("non-linear damping", _any_nonzero(model, "dof_dampingpoly", model.nv), owners)
-    if not (_disabled(model, "EQUALITY") or _disabled(model, "CONSTRAINT")):
+    if not (disabled(model, "EQUALITY") or disabled(model, "CONSTRAINT")):
         note("equality constraints, which load_mjcf_constraints reads", model.eq_active0, listed("equality", model.neq))
     note("gravity compensation of bodies, which load_mjcf_passive reads", model.body_gravcomp != 0, bodies)
+    ranged = [_has_range(model, k) for k in range(model.njnt)]
+    note("ranges of ball joints", np.asarray(model.jnt_limited, bool) & ~np.array(ranged, bool), joints)
     note("mocap bodies, held where the file puts them", model.body_mocapid >= 0, bodies)
     if model.opt.density > 0 or model.opt.viscosity > 0:
         found.append("forces of the surrounding fluid, which load_mjcf_passive reads")
@@ -225,17 +224,23 @@ def refuse_unsupported(model: Any, source: str) -> None:
         raise ModelError(f"{source}: the model has no joint, so nothing in it can move.")
 
 
-def _is_fixed_tendon(model: Any, number: int) -> bool:
+def _has_range(model: Any, number: int) -> bool:
+    """Whether a joint's coordinates can have limits: a ball's range bounds its angle of rotation."""
+    return JOINT_KINDS[_KINDS[int(model.jnt_type[number])]].has_range
+
+
+def _is_straight_tendon(model: Any, number: int) -> bool:
+    """Along joints, or straight from site to site: nothing that it wraps around."""
+    wraps = require_mujoco().mjtWrap
     start = int(model.tendon_adr[number])
-    kinds = model.wrap_type[start : start + int(model.tendon_num[number])]
-    return bool((kinds == require_mujoco().mjtWrap.mjWRAP_JOINT).all())
+    kinds = np.asarray(model.wrap_type[start : start + int(model.tendon_num[number])])
+    return bool(np.isin(kinds, [int(wraps.mjWRAP_JOINT), int(wraps.mjWRAP_SITE), int(wraps.mjWRAP_PULLEY)]).all())
 
 
 def _bound_tendons(model: Any) -> np.ndarray:
-    """(ntendon,) whether a tendon has limits, friction or armature, which nothing here reads."""
+    """(ntendon,) whether a tendon has friction or armature, which nothing here reads."""
     armature = getattr(model, "tendon_armature", np.zeros(model.ntendon))
-    fields = (model.tendon_limited, model.tendon_frictionloss, armature)
-    return np.any([np.asarray(x) != 0 for x in fields], axis=0)
+    return np.any([np.asarray(x) != 0 for x in (model.tendon_frictionloss, armature)], axis=0)
 
 
 def _any_nonzero(model: Any, field: str, count: int) -> np.ndarray:
@@ -244,7 +249,8 @@ def _any_nonzero(model: Any, field: str, count: int) -> np.ndarray:
     return (values != 0).any(axis=1)
 
 
-def _disabled(model: Any, what: str) -> bool:
+def disabled(model: Any, what: str) -> bool:
+    """Whether an option of the file switches this off."""
     bits = require_mujoco().mjtDisableBit
     return bool(model.opt.disableflags & getattr(bits, f"mjDSBL_{what}", getattr(bits, "mjDSBL_PASSIVE", 0)))
 

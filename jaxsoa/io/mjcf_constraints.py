@@ -12,8 +12,8 @@ import numpy as np
 
 from jaxsoa.closed_chain.constraints import Constraint, Coupling
 from jaxsoa.closed_chain.equality import Equality, equality_constraints
-from jaxsoa.convert import MujocoMap
 from jaxsoa.io._mujoco import body_names, joint_names, require_mujoco
+from jaxsoa.io.convert import MujocoMap
 from jaxsoa.io.mjcf import site_names
 from jaxsoa.io.mjcf_devices import fixed_tendon
 from jaxsoa.model.description import ModelError, abbreviated

@@ -1,4 +1,4 @@
-"""Actuators, springs, sensors and keyframes of a compiled MuJoCo model, in the language of `jaxsoa.simulate`.
+"""Actuators, tendons, sensors and keyframes of a compiled MuJoCo model, in the language of `jaxsoa.simulate`.
 
 What has no counterpart is never dropped in silence: `unsupported_actuators` and `unsupported_sensors` name it.
 """
@@ -11,14 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from jaxsoa.convert import MujocoMap
 from jaxsoa.io._mujoco import body_names, joint_names, require_mujoco
-from jaxsoa.io.mjcf import site_names
+from jaxsoa.io.convert import MujocoMap
+from jaxsoa.io.mjcf import disabled, site_names
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.simulate import sensors as sensing
 from jaxsoa.simulate.actuators import ActuatorDescription
-from jaxsoa.simulate.springs import Springs
-from jaxsoa.simulate.surroundings import Bodies, Fluid, GravityCompensation
+from jaxsoa.simulate.tendons import TendonDescription, stacked_tendons
 from jaxsoa.spatial.rotation import from_quaternion
 
 _DYNAMICS = {"NONE": "none", "INTEGRATOR": "integrator", "FILTER": "filter", "FILTEREXACT": "filterexact"}
@@ -63,13 +62,42 @@ def fixed_tendon(model: Any, number: int) -> dict[str, float] | None:
     return coefficients
 
 
+def describe_tendon(model: Any, number: int) -> TendonDescription | None:
+    """A fixed tendon, or one that runs straight from site to site; None where it wraps around a geom."""
+    name, joints = _name(model, "tendon", number), fixed_tendon(model, number)
+    if joints is not None:
+        return TendonDescription(name, joints)
+    start, count, sites = int(model.tendon_adr[number]), int(model.tendon_num[number]), site_names(model)
+    path: list[str | float] = []
+    for k in range(start, start + count):
+        kind = _member("mjtWrap", model.wrap_type[k], "mjWRAP_")
+        if kind not in ("SITE", "PULLEY"):
+            return None
+        path.append(sites[int(model.wrap_objid[k])] if kind == "SITE" else float(model.wrap_prm[k]))
+    return TendonDescription(name, path=tuple(path))
+
+
+def readable_tendons(model: Any) -> dict[int, TendonDescription]:
+    """By number in the model: all that `describe_tendon` knows."""
+    found = {k: describe_tendon(model, k) for k in range(model.ntendon)}
+    return {k: one for k, one in found.items() if one is not None}
+
+
 # Actuators -------------------------------------------------------------------------------------------------------
+
+
+def _switched_off(model: Any, k: int) -> bool:
+    """All actuators are, or the group of this one is: a bit for each of 31 groups."""
+    group, off = int(model.actuator_group[k]), int(getattr(model.opt, "disableactuator", 0))
+    return disabled(model, "ACTUATION") or (0 <= group < 31 and bool(off >> group & 1))
 
 
 def actuator_fault(model: Any, k: int) -> str | None:
     """Why an actuator has no counterpart, or None."""
     transmission = _member("mjtTrn", model.actuator_trntype[k], "mjTRN_")
     target = int(model.actuator_trnid[k][0])
+    if _switched_off(model, k):
+        return "switched off by an option of the file"
     dynamics = _member("mjtDyn", model.actuator_dyntype[k], "mjDYN_")
     gain = _member("mjtGain", model.actuator_gaintype[k], "mjGAIN_")
     bias = _member("mjtBias", model.actuator_biastype[k], "mjBIAS_")
@@ -82,7 +110,7 @@ def actuator_fault(model: Any, k: int) -> str | None:
     if transmission in ("JOINT", "JOINTINPARENT"):
         return None if int(model.jnt_type[target]) in (2, 3) else "on a ball or free joint"
     if transmission == "TENDON":
-        return None if fixed_tendon(model, target) is not None else "on a tendon that is routed in space"
+        return None if describe_tendon(model, target) is not None else "on a tendon that wraps around a geom"
     if transmission == "SITE":
         return None if int(model.actuator_trnid[k][1]) < 0 else "at a site with a reference site"
     return f"transmission {transmission.lower()}"
@@ -104,9 +132,11 @@ def _describe_actuator(model: Any, k: int) -> ActuatorDescription:
     transmission = _member("mjtTrn", model.actuator_trntype[k], "mjTRN_")
     target, gear = int(model.actuator_trnid[k][0]), np.asarray(model.actuator_gear[k], float)
     joints: dict[str, float] = {}
-    site = None
+    site, path = None, ()
     if transmission == "TENDON":
-        joints = {joint: gear[0] * c for joint, c in (fixed_tendon(model, target) or {}).items()}
+        tendon = describe_tendon(model, target)
+        assert tendon is not None  # or `actuator_fault` says so
+        joints, path = {joint: gear[0] * c for joint, c in tendon.joints.items()}, tuple(tendon.path)
     elif transmission == "SITE":
         site = (site_names(model)[target], (*map(float, gear[3:]), *map(float, gear[:3])))
     else:
@@ -119,7 +149,7 @@ def _describe_actuator(model: Any, k: int) -> ActuatorDescription:
     affine_bias = _member("mjtBias", model.actuator_biastype[k], "mjBIAS_") == "AFFINE"
     gain, bias = (np.asarray(x[k][:3], float) for x in (model.actuator_gainprm, model.actuator_biasprm))
     control = int(model.actuator_ctrladr[k]) if hasattr(model, "actuator_ctrladr") else k
-    limited = np.asarray(model.actuator_ctrllimited).ravel()
+    clipped = np.asarray(model.actuator_ctrllimited).ravel()[control] and not disabled(model, "CLAMPCTRL")
     return ActuatorDescription(
         _name(model, "actuator", k),
         joints,
@@ -127,11 +157,13 @@ def _describe_actuator(model: Any, k: int) -> ActuatorDescription:
         tuple(float(x) for x in (bias if affine_bias else [0, 0, 0])),  # pyright: ignore[reportArgumentType]
         dynamics=_DYNAMICS[_member("mjtDyn", model.actuator_dyntype[k], "mjDYN_")],
         time_constant=float(model.actuator_dynprm[k][0]),
-        control_range=limits(limited[control], np.asarray(model.actuator_ctrlrange).reshape(-1, 2)[control]),
+        control_range=limits(clipped, np.asarray(model.actuator_ctrlrange).reshape(-1, 2)[control]),
         force_range=limits(model.actuator_forcelimited[k], model.actuator_forcerange[k]),
         activation_range=limits(model.actuator_actlimited[k], model.actuator_actrange[k]),
         early=bool(model.actuator_actearly[k]),
         site=site,
+        path=path,
+        path_gear=float(gear[0]),
     )
 
 
@@ -176,7 +208,8 @@ def sensor_fault(model: Any, k: int) -> str | None:
     kind = _member("mjtSensor", model.sensor_type[k], "mjSENS_")
     readable = {*_FRAME_SENSORS, *_SUBTREE_SENSORS, "FORCE", "TORQUE", "JOINTPOS", "JOINTVEL", "BALLQUAT", "BALLANGVEL"}
     if kind in ("TENDONPOS", "TENDONVEL"):
-        return None if fixed_tendon(model, int(model.sensor_objid[k])) is not None else "of a tendon routed in space"
+        wraps = describe_tendon(model, int(model.sensor_objid[k])) is None
+        return "of a tendon that wraps around a geom" if wraps else None
     if kind in ("ACTUATORPOS", "ACTUATORVEL"):
         number = int(model.sensor_objid[k])
         fault = actuator_fault(model, number)
@@ -216,27 +249,27 @@ def _sensor(robot: Multibody, model: Any, k: int) -> Any:
     if kind in ("JOINTVEL", "BALLANGVEL"):
         return sensing.JointVelocity(name, joint_names(model)[number])
     if kind in ("TENDONPOS", "TENDONVEL"):
-        return _combination(robot, name, fixed_tendon(model, number) or {}, kind == "TENDONVEL")
+        return _tendon_sensor(robot, name, describe_tendon(model, number), kind == "TENDONVEL")
     if kind in ("ACTUATORPOS", "ACTUATORVEL"):
-        return _combination(robot, name, dict(_describe_actuator(model, number).joints), kind == "ACTUATORVEL")
+        one = _describe_actuator(model, number)
+        pulled = TendonDescription(one.name, one.joints, one.path, one.path_gear)
+        return _tendon_sensor(robot, name, pulled, kind == "ACTUATORVEL")
     if kind in _SUBTREE_SENSORS:
         return sensing.SubtreeSensor(name, _SUBTREE_SENSORS[kind], _body_part(robot, model, number))
-    at = _mount(robot, model, int(model.sensor_objtype[k]), number)
+    at = mounted(robot, model, int(model.sensor_objtype[k]), number)
     if kind in ("FORCE", "TORQUE"):
         return sensing.ForceSensor(name, kind.lower(), at, _body_part(robot, model, int(model.site_bodyid[number])))
     reference = int(model.sensor_refid[k])
-    seen_from = None if reference < 0 else _mount(robot, model, int(model.sensor_reftype[k]), reference)
+    seen_from = None if reference < 0 else mounted(robot, model, int(model.sensor_reftype[k]), reference)
     return sensing.FrameSensor(name, _FRAME_SENSORS[kind], at, seen_from)
 
 
-def _combination(robot: Multibody, name: str, joints: dict[str, float], of_rates: bool) -> Any:
-    weights = np.zeros(robot.nv if of_rates else robot.nq)
-    for joint, gear in joints.items():
-        weights[robot.v_index(joint) if of_rates else robot.q_index(joint)] = gear
-    return sensing.CombinationSensor(name, of_rates, jnp.asarray(weights, robot.dtype))
+def _tendon_sensor(robot: Multibody, name: str, tendon: TendonDescription | None, of_rate: bool) -> Any:
+    assert tendon is not None  # or `sensor_fault` says so
+    return sensing.TendonSensor(name, of_rate, stacked_tendons(robot, [tendon]))
 
 
-def _mount(robot: Multibody, model: Any, kind: int, number: int) -> sensing.Mount:
+def mounted(robot: Multibody, model: Any, kind: int, number: int) -> sensing.Mount:
     """Where MuJoCo's sites, bodies (their inertial frames), body frames, geoms and cameras are fixed."""
     what = _member("mjtObj", kind, "mjOBJ_")
     if what == "XBODY":
@@ -292,73 +325,3 @@ def _body_part(robot: Multibody, model: Any, body: int) -> sensing.RigidPart:
 def _matrix(quaternion: np.ndarray) -> np.ndarray:
     quaternion = np.asarray(quaternion, float)
     return np.array(from_quaternion(tuple(quaternion / np.linalg.norm(quaternion))))
-
-
-# Springs ---------------------------------------------------------------------------------------------------------
-
-
-def springs(robot: Multibody, model: Any) -> Springs:
-    """Springs of hinges, slides and balls (unless the robot has them itself), springs and dampers of fixed tendons."""
-    theirs, joints = MujocoMap(robot, model), joint_names(model)
-    rest = theirs.q_from(np.asarray(model.qpos_spring))
-    stiffness = np.zeros(robot.nv)
-    if robot.springs is None:
-        for k in np.flatnonzero(np.asarray(model.jnt_stiffness) != 0):
-            if int(model.jnt_type[k]) != 0:
-                stiffness[robot.v_index(joints[k])] = model.jnt_stiffness[k]
-    numbers = [k for k in range(model.ntendon) if fixed_tendon(model, k) is not None]
-    lengths, moments = np.zeros((len(numbers), robot.nq)), np.zeros((len(numbers), robot.nv))
-    for row, k in enumerate(numbers):
-        for joint, c in (fixed_tendon(model, k) or {}).items():
-            lengths[row, robot.q_index(joint)], moments[row, robot.v_index(joint)] = c, c
-    chosen = np.array(numbers, int)
-    arrays = (model.tendon_stiffness, model.tendon_damping, model.tendon_lengthspring)
-    parts = (stiffness, rest, lengths, moments, *(np.asarray(x)[chosen] for x in arrays))
-    return Springs(*(jnp.asarray(x, robot.dtype) for x in parts))
-
-
-# The surrounding medium ------------------------------------------------------------------------------------------
-
-
-def ellipsoids(model: Any) -> np.ndarray:
-    """(nbody,) which bodies have geoms with a fluid model of their own, which nothing here reads."""
-    alone = np.asarray(getattr(model, "geom_fluid", np.zeros(model.ngeom))).reshape(model.ngeom, -1)
-    found = np.zeros(model.nbody, bool)
-    found[np.asarray(model.geom_bodyid)[(alone[:, :1] != 0).any(axis=1)]] = True
-    return found
-
-
-def _bodies(robot: Multibody, model: Any, numbers: np.ndarray) -> Bodies:
-    """Inertial frames of bodies that move."""
-    mounts = [_mount(robot, model, require_mujoco().mjtObj.mjOBJ_BODY, int(k)) for k in numbers]
-    rotation = jnp.asarray(np.array([np.asarray(at.rotation) for at in mounts]), robot.dtype)
-    position = jnp.asarray(np.array([np.asarray(at.position) for at in mounts]), robot.dtype)
-    return Bodies(tuple(at.link for at in mounts), rotation, position)
-
-
-def _moving(robot: Multibody, model: Any) -> np.ndarray:
-    """(nbody,) bodies with a mass, on links."""
-    carriers = [sensing.mount(robot, name).link for name in body_names(model)]
-    return (np.array(carriers) >= 0) & (np.asarray(model.body_mass) > 1e-15)
-
-
-def fluid(robot: Multibody, model: Any) -> Fluid | None:
-    """The resistance of the medium, if there is one."""
-    option = model.opt
-    numbers = np.flatnonzero(_moving(robot, model) & ~ellipsoids(model))
-    if not (option.density > 0 or option.viscosity > 0) or not len(numbers):
-        return None
-    principal = np.asarray(model.body_inertia)[numbers]
-    squares = 6 * np.maximum(principal.sum(axis=1, keepdims=True) - 2 * principal, 1e-15)
-    sizes = np.sqrt(squares / np.asarray(model.body_mass)[numbers, None])
-    arrays = (jnp.asarray(np.array(x), robot.dtype) for x in (sizes, option.density, option.viscosity, option.wind))
-    return Fluid(_bodies(robot, model, numbers), *arrays)
-
-
-def gravity_compensation(robot: Multibody, model: Any) -> GravityCompensation | None:
-    """What holds bodies against gravity, if anything does."""
-    numbers = np.flatnonzero(_moving(robot, model) & (np.asarray(model.body_gravcomp) != 0))
-    if not len(numbers):
-        return None
-    masses = (np.asarray(model.body_mass) * np.asarray(model.body_gravcomp))[numbers]
-    return GravityCompensation(_bodies(robot, model, numbers), jnp.asarray(masses, robot.dtype))

@@ -51,16 +51,13 @@ def read_urdf(source: str | os.PathLike[str], *, validate: str = "warn") -> Robo
     R = Rz(yaw) Ry(pitch) Rx(roll). The normal of a planar joint is its axis; the in-plane x direction, which URDF
     leaves open, is the joint frame's x axis projected on the plane (its y axis when the normal is near x).
     """
-    root, file = read_xml(source)
+    root, file = read_xml(source, {"link": MAX_LINKS, "joint": MAX_LINKS})
     _drop_namespace(root, file)
     if root.tag != "robot":
         raise ModelError(f"{file}: the root element is <{root.tag[:80]}>, but a URDF file starts with <robot>.")
     link_elements, joint_elements = root.findall("link"), root.findall("joint")
     if not link_elements:
         raise ModelError(f"{file}: the robot has no <link>; at least one is needed.")
-    for what, elements in (("links", link_elements), ("joints", joint_elements)):
-        if len(elements) > MAX_LINKS:
-            raise ModelError(f"{file}: the robot has {len(elements)} {what}; the limit is {MAX_LINKS}.")
 
     description = RobotDescription(
         name=root.get("name", ""),

@@ -3,9 +3,9 @@
     fast = door(function)
 
 `fast` is the same function. Under `jax.vmap` a batch of it is one call; a batch of batches is a larger batch. On a
-CPU its program is read (`reader`) and compiled (`machine`) when JAX lowers it; where that cannot be done, on other
-platforms and in exported programs, JAX compiles the function as it stands, or the `fallback` given for that. `report`
-tells which.
+CPU its program is read (`reader`) and compiled (`machine`) when JAX lowers it; for an accelerator it is written out
+element by element (`elementwise`). Where that cannot be done, and in programs exported for a CPU, JAX compiles the
+function as it stands, or the `fallback` given for that. `report` tells which.
 
 Derivatives are those of the function in plain JAX; rules that know better stand around the door.
 """
@@ -22,114 +22,23 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsoa.caches import register
-from jaxsoa.kernels import jax_interface, machine, settings
-from jaxsoa.kernels._report import record
+from jaxsoa.kernels import elementwise, jax_interface, machine, settings
+from jaxsoa.kernels._report import Entry, record
 from jaxsoa.kernels.jax_interface import Tracer, ad, batching, mlir
 from jaxsoa.kernels.llvm_module import LARGEST_SCRATCH, batch_module, single_module
 from jaxsoa.kernels.llvm_values import EMITTED
 from jaxsoa.kernels.program import Straight, Unreadable, pruned
 from jaxsoa.kernels.reader import read
-
-
-class Constant:
-    """An array that is part of a program, known by its content."""
-
-    def __init__(self, value: Any):
-        self.value = np.asarray(value)
-        self._key = (self.value.shape, self.value.dtype.str, self.value.tobytes())
-        self._hash = hash(self._key)
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Constant) and (self is other or self._key == other._key)
-
-
-class _Constants:
-    """Constants of arrays at hand, so that a robot used again and again is looked at once."""
-
-    def __init__(self, most: int = 512):
-        self.most, self.found, self.lock = most, {}, threading.Lock()
-
-    def of(self, leaf: Any) -> Constant:
-        if not isinstance(leaf, jax.Array):  # NumPy arrays can be written to
-            return Constant(leaf)
-        with self.lock:
-            known = self.found.get(id(leaf))
-            if known is not None and known[0] is leaf:
-                return known[1]
-        constant = Constant(leaf)
-        with self.lock:
-            while len(self.found) >= self.most:
-                self.found.pop(next(iter(self.found)))
-            self.found[id(leaf)] = (leaf, constant)  # the leaf is kept, so its number is not given away
-        return constant
-
-
-_constants = _Constants()
-register(_constants.found.clear)
-
-
-def _identity(function: Callable) -> Any:
-    """What makes two functions the same: partial applications made anew are equal if their parts are."""
-    if isinstance(function, partial):
-        return _identity(function.func), function.args, tuple(sorted(function.keywords.items()))
-    return function
-
-
-class _Traced:
-    """A function of arrays of given shapes: its jaxpr, and the form of its results."""
-
-    def __init__(self, function: Callable, structure: Any, shapes: tuple):
-        self.name = _name(function)
-
-        def flat(*leaves):
-            return function(*jax.tree.unflatten(structure, leaves))
-
-        arguments = [jax.ShapeDtypeStruct(*shape) for shape in shapes]
-        self.program, results = jax.make_jaxpr(flat, return_shape=True)(*arguments)
-        leaves, self.form = jax.tree.flatten(results)
-        self.results = tuple((leaf.shape, np.dtype(leaf.dtype)) for leaf in leaves)
-
-
-def _name(function: Any) -> str:
-    if isinstance(function, partial):
-        return _name(function.func)
-    module, name = getattr(function, "__module__", ""), getattr(function, "__qualname__", str(function))
-    return f"{module}.{name}".removeprefix("jaxsoa.")
-
-
-class _Key:
-    """A function and shapes, as a key of caches: equal where `_identity` is."""
-
-    def __init__(self, function: Callable, structure: Any, shapes: tuple):
-        self.function, self.structure, self.shapes = function, structure, shapes
-        self._key = (_identity(function), structure, shapes, bool(getattr(jax.config, "jax_enable_x64", False)))
-        self._hash = hash(self._key)
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Key) and self._key == other._key
-
-
-_tracing = threading.RLock()
-
-
-@lru_cache(maxsize=512)
-def _trace(key: _Key) -> _Traced:
-    return _Traced(key.function, key.structure, key.shapes)
+from jaxsoa.kernels.traced import CONSTANTS, Constant, Key, trace
+from jaxsoa.kernels.xla_kernel import one_kernel
 
 
 class Kernel:
     """A traced function with some of its arguments fixed: what the primitive stands for."""
 
-    def __init__(self, key: _Key, fallback: Callable | None, constants: tuple[Constant | None, ...]):
+    def __init__(self, key: Key, fallback: Callable | None, constants: tuple[Constant | None, ...]):
         self.key, self.fallback, self.constants = key, fallback, constants
-        self.traced = _trace(key)
+        self.traced = trace(key)
         self.shapes = tuple(s for s, c in zip(key.shapes, constants, strict=True) if c is None)
         self._hash = hash((key, constants))
 
@@ -151,13 +60,13 @@ class Kernel:
         rest = iter(inputs)
         return [next(rest) if c is None else c.value for c in self.constants]
 
-    def plain(self, inputs: Sequence[Any], used: Sequence[bool]) -> list[Any]:
-        """The function as JAX computes it."""
-        function = self.fallback or self.key.function
+    def plain(self, inputs: Sequence[Any], used: Sequence[bool], alone: bool) -> list[Any]:
+        """The function as JAX computes it; of one state `alone`, as one kernel of XLA's if it fits."""
+        function = self.fallback or (one_kernel(self.key.function) if alone else self.key.function)
         results = function(*jax.tree.unflatten(self.key.structure, self.with_constants(inputs)))
         return _kept(jax.tree.leaves(results), used)
 
-    def packed(self, inputs: Sequence[Any], used: Sequence[bool]) -> list[Any]:
+    def written(self, inputs: Sequence[Any], used: Sequence[bool]) -> list[Any]:
         """The function as it is written, to be differentiated."""
         results = self.key.function(*jax.tree.unflatten(self.key.structure, self.with_constants(inputs)))
         return _kept(jax.tree.leaves(results), used)
@@ -180,7 +89,7 @@ def _read(kernel: Kernel) -> Straight | Unreadable:
     """The program of one state, inputs numbered among those that are not constant."""
     try:
         constants = [None if c is None else c.value for c in kernel.constants]
-        found = read(kernel.program(), constants, kernel.dtype(), 4 * settings.LONGEST)
+        found = read(kernel.program(), constants, kernel.dtype(), 8 * settings.LONGEST, loops=True)
         if found.scalars > settings.LONGEST:
             raise Unreadable(f"{found.scalars} operations, of which {settings.LONGEST} fit into a kernel")
         unknown = {op[0] for op in found.operations} - EMITTED
@@ -193,20 +102,27 @@ def _read(kernel: Kernel) -> Straight | Unreadable:
         return reason
 
 
+def _record(kernel: Kernel, single: bool, runs_as: str, operations: int = 0, seconds: float = 0.0, reason: str = ""):
+    form, inputs = "one state" if single else "batch", tuple(shape for shape, _ in kernel.shapes)
+    known = len(kernel.constants) - len(inputs)
+    record(Entry(kernel.traced.name, form, runs_as, reason, operations, seconds, inputs, known))
+
+
 _building = threading.RLock()
 
 
 @lru_cache(maxsize=512)
 def _build(kernel: Kernel, batched: tuple[bool, ...] | None, used: tuple[bool, ...]) -> str | None:
     """The registered machine code of a kernel, of one state (`batched` None) or a batch; None where there is none."""
+    single = batched is None
     if not machine.available():
+        _record(kernel, single, "xla", reason=machine.why_not())
         return None
     with _building:
         begun = time.perf_counter()
         straight = _read(kernel)
-        what = kernel.traced.name, "one state" if batched is None else "batch"
         if isinstance(straight, Unreadable):
-            record(*what, "xla", str(straight), 0, 0.0)
+            _record(kernel, single, "xla", reason=str(straight))
             return None
         straight = pruned(straight.operations, _kept(straight.results, used))
         dtype, target = kernel.dtype(), machine.target()
@@ -216,11 +132,11 @@ def _build(kernel: Kernel, batched: tuple[bool, ...] | None, used: tuple[bool, .
         else:
             emitted = batch_module(straight, sizes, batched, dtype, target)
         if emitted.scratch > LARGEST_SCRATCH:
-            record(*what, "xla", "matrices too large", straight.cost, 0.0)
+            _record(kernel, single, "xla", straight.cost, reason="matrices too large")
             return None
         partitionable = batched is not None and all(batched)
         name, _ = machine.load(emitted.texts, threads=batched is not None, partitionable=partitionable)
-        record(*what, "kernel", "", straight.cost, time.perf_counter() - begun)
+        _record(kernel, single, "kernel", straight.cost, time.perf_counter() - begun)
         return name
 
 
@@ -235,9 +151,8 @@ def _lead(size: Any) -> tuple:
 
 
 def _abstract(*avals, kernel: Kernel, size, batched, used):
-    axes = jax_interface.varying(avals)
     results = _kept(kernel.traced.results, used)
-    return [jax_interface.shaped((*_lead(size), *shape), dtype, axes) for shape, dtype in results]
+    return [jax_interface.shaped((*_lead(size), *shape), dtype, avals) for shape, dtype in results]
 
 
 kernel_p.def_abstract_eval(_abstract)
@@ -246,7 +161,7 @@ kernel_p.def_abstract_eval(_abstract)
 def _evaluate(*x, kernel: Kernel, size, batched, used):
     """Outside of a trace: compiled once. With jit disabled, as the function is written."""
     if getattr(jax.config, "jax_disable_jit", False):
-        return _by_jax(*x, kernel=kernel, size=size, batched=batched, used=used, packed=True)
+        return _by_jax(*x, kernel=kernel, size=size, batched=batched, used=used, written=True)
     return _jitted(kernel, size, batched, used)(*x)
 
 
@@ -258,10 +173,8 @@ def _jitted(kernel: Kernel, size, batched, used) -> Callable:
 kernel_p.def_impl(_evaluate)
 
 
-def _by_jax(*x, kernel: Kernel, size, batched, used, packed: bool = False):
-    if size is not None and not isinstance(size, int):  # a batch of unknown size cannot be cut into chunks
-        packed = True
-    one = partial(kernel.packed if packed else kernel.plain, used=used)
+def _by_jax(*x, kernel: Kernel, size, batched, used, written: bool = False):
+    one = partial(kernel.written, used=used) if written else partial(kernel.plain, used=used, alone=size is None)
     if size is None:
         return one(x)
     return jax.vmap(lambda *x: one(x), in_axes=tuple(0 if b else None for b in batched), axis_size=size)(*x)
@@ -275,21 +188,58 @@ def _by_kernel(*x, kernel: Kernel, size, batched, used, target: str):
     return [y.astype(kind) for y, (_, kind) in zip(found, results, strict=True)]
 
 
+def _by_elements(*x, kernel: Kernel, size, batched, used):
+    """On an accelerator: element by element where the program can be read and is short enough."""
+    straight = _read(kernel)
+    if not isinstance(straight, Unreadable):
+        straight = pruned(straight.operations, _kept(straight.results, used))
+        if straight.cost > elementwise.LONGEST:
+            most = elementwise.LONGEST
+            straight = Unreadable(f"{straight.cost} operations, of which {most} are written out on an accelerator")
+        elif any(op[0] == "loop" for op in straight.operations):
+            straight = Unreadable("a loop whose end depends on values")
+        elif size is not None and not isinstance(size, int):
+            straight = Unreadable("a batch of unknown size")
+    if isinstance(straight, Unreadable):
+        _record(kernel, size is None, "xla", reason=str(straight))
+        return _by_jax(*x, kernel=kernel, size=size, batched=batched, used=used)
+    dtype = kernel.dtype()
+    flat = [jnp.asarray(y, dtype).reshape(*(_lead(size) if b else ()), -1) for y, b in zip(x, batched, strict=True)]
+    found = elementwise.evaluate(straight, flat, batched, size, dtype)
+    _record(kernel, size is None, "element-wise", straight.cost)
+    results = _kept(kernel.traced.results, used)
+    return [y.reshape(*_lead(size), *shape).astype(kind) for y, (shape, kind) in zip(found, results, strict=True)]
+
+
 _lower_by_jax = mlir.lower_fun(_by_jax, multiple_results=True)
+
+
+def _each_its_own(*x, kernel: Kernel, size, batched, used):
+    """The same with every argument batched."""
+    x = [y if b else jnp.broadcast_to(y, (size, *jnp.shape(y))) for y, b in zip(x, batched, strict=True)]
+    return kernel_p.bind(*x, kernel=kernel, size=size, batched=(True,) * len(x), used=used)
 
 
 def _lower_on_cpu(context, *x, kernel: Kernel, size, batched, used):
     parameters = {"kernel": kernel, "size": size, "batched": batched, "used": used}
     target = None
+    if isinstance(size, int) and not all(batched) and jax_interface.devices_of(context) > 1:
+        # XLA divides a call among devices only along an axis that all arguments have.
+        return mlir.lower_fun(_each_its_own, multiple_results=True)(context, *x, **parameters)
     if not jax_interface.for_export(context):  # an exported program runs where no kernel is registered
         target = _build(kernel, None if size is None else batched, used)
     if target is None:
         return _lower_by_jax(context, *x, **parameters)
+    types = {aval.dtype for aval in (*context.avals_in, *context.avals_out)}
+    if size is not None and types == {kernel.dtype()} and jax_interface.devices_of(context) > 1:  # all are batched
+        return jax_interface.call_by_batch(context, target, x)
     return mlir.lower_fun(partial(_by_kernel, target=target), multiple_results=True)(context, *x, **parameters)
 
 
 mlir.register_lowering(kernel_p, _lower_by_jax)
 mlir.register_lowering(kernel_p, _lower_on_cpu, platform="cpu")
+for _platform in ("cuda", "rocm", "tpu"):
+    mlir.register_lowering(kernel_p, mlir.lower_fun(_by_elements, multiple_results=True), platform=_platform)
 
 
 def _batch(arguments, dims, *, kernel: Kernel, size, batched, used):
@@ -322,7 +272,7 @@ def _jvp(primals, tangents, *, kernel: Kernel, size, batched, used):
         full = list(primals)
         for i, y in zip(moving, x, strict=True):
             full[i] = y
-        return _by_jax(*full, kernel=kernel, size=size, batched=batched, used=used, packed=True)
+        return _by_jax(*full, kernel=kernel, size=size, batched=batched, used=used, written=True)
 
     _, rates = jax.jvp(function, [primals[i] for i in moving], [tangents[i] for i in moving])
     return found, rates
@@ -351,7 +301,7 @@ def door(function: Callable, *, constants: Sequence[int] = (0,), fallback: Calla
 
     `constants` are the positions of arguments (models) that are compiled into the kernel where they are known while a
     program is traced: closed over, not arguments of `jax.jit`. Outside of a trace nothing is, so that a loop that
-    changes a model compiles once. `fallback` is the same function in a form that suits JAX's own compilers.
+    changes a model compiles once. `fallback` is the same function in another form for JAX's own compilers.
     """
 
     def called(*arguments: Any) -> Any:
@@ -369,8 +319,8 @@ def door(function: Callable, *, constants: Sequence[int] = (0,), fallback: Calla
                 first = last
         leaves = [x if hasattr(x, "dtype") and hasattr(x, "shape") else jnp.asarray(x) for x in leaves]
         shapes = tuple((tuple(x.shape), np.dtype(x.dtype)) for x in leaves)
-        key = _Key(function, structure, shapes)
-        baked = tuple(_constants.of(x) if f else None for x, f in zip(leaves, fixed, strict=True))
+        key = Key(function, structure, shapes)
+        baked = tuple(CONSTANTS.of(x) if f else None for x, f in zip(leaves, fixed, strict=True))
         kernel = Kernel(key, fallback, baked)
         inputs = [x for x, f in zip(leaves, fixed, strict=True) if not f]
         everything = (True,) * len(kernel.traced.results)
@@ -386,6 +336,6 @@ def door(function: Callable, *, constants: Sequence[int] = (0,), fallback: Calla
 
 def clear() -> None:
     """Forget traced programs and what was compiled for calls outside of `jax.jit`. Machine code stays."""
-    for cached in (_trace, _read, _build, _jitted):
+    for cached in (trace, _read, _build, _jitted):
         cached.cache_clear()
-    _constants.found.clear()
+    CONSTANTS.found.clear()

@@ -12,10 +12,18 @@ the caller works too, and waits only for chunks that have begun, never for tasks
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from jaxsoa.kernels.llvm_values import Target
+
 INLINE_SECONDS = 50e-6
 """Work shorter than this is done by the caller alone."""
 
 SECONDS_PER_OPERATION = 0.35e-9
+
+LARGE = 4 << 20
+"""Bytes of results from which the system is asked for large pages. XLA takes fresh memory for every call, and to get
+40 MB page by page takes longer than to compute what is written there (17 ms; by large pages 3)."""
 
 _METADATA = """
   %extension_at = getelementptr i8, ptr %frame, i64 8
@@ -73,24 +81,63 @@ entry:
 """
 
 
+def _advise(bytes_of: Sequence[int]) -> str:
+    """@advise(results, states): asks for large pages for large results; `bytes_of` each result for one state."""
+    lines = []
+    for k, size in enumerate(bytes_of):
+        if size:
+            lines.append(f"""  %at{k} = getelementptr i8, ptr %results, i64 {8 * k}
+  %start{k} = load i64, ptr %at{k}
+  %length{k} = mul i64 %states, {size}
+  %end{k} = add i64 %start{k}, %length{k}
+  %first{k} = and i64 %start{k}, -4096
+  %above{k} = add i64 %end{k}, 4095
+  %last{k} = and i64 %above{k}, -4096
+  %whole{k} = sub i64 %last{k}, %first{k}
+  %large{k} = icmp sge i64 %whole{k}, {LARGE}
+  br i1 %large{k}, label %ask{k}, label %next{k}
+ask{k}:
+  %place{k} = inttoptr i64 %first{k} to ptr
+  %done{k} = call i32 @madvise(ptr %place{k}, i64 %whole{k}, i32 14)
+  br label %next{k}
+next{k}:""")
+    return (
+        "declare i32 @madvise(ptr, i64, i32)\n"
+        "define internal void @advise(ptr %results, i64 %states) #0 {\n" + "\n".join(lines) + "\n  ret void\n}\n"
+    )
+
+
 # Control block: 0 next chunk, 8 chunks done, 16 references, 24 chunks, 32 states a chunk, 40 states, 48 pointers of
 # arguments, then of results, then what all states share.
 _HEAD = 48
 
 
 def batch_handler(
-    name: str, arguments: int, results: int, shared_bytes: int, width: int, operations: int, x86: bool
+    name: str,
+    arguments: int,
+    result_bytes: Sequence[int],
+    shared_bytes: int,
+    width: int,
+    operations: int,
+    target: Target,
 ) -> str:
-    """The entry of a kernel of a batch: the number of states is the first dimension of the first result."""
+    """The entry of a kernel of a batch: the number of states is the first dimension of the first result.
+
+    `result_bytes`: of each result for one state.
+    """
+    results = len(result_bytes)
     size = -(-(_HEAD + 8 * (arguments + results)) // 64) * 64
     shared = size
     size += shared_bytes
     alone = max(width, round(INLINE_SECONDS / (operations * SECONDS_PER_OPERATION)) * width)
-    pause = "call void @llvm.x86.sse2.pause()" if x86 else "fence acquire"
-    declare_pause = "declare void @llvm.x86.sse2.pause()" if x86 else ""
+    pause = "call void @llvm.x86.sse2.pause()" if target.x86 else "fence acquire"
+    declare_pause = "declare void @llvm.x86.sse2.pause()" if target.x86 else ""
+    define_advise = _advise(result_bytes) if target.linux else ""
+    advise = "call void @advise(ptr %results, i64 %states)" if target.linux else ""
     return f"""
 @{name}_threads = global i64 1
 {declare_pause}
+{define_advise}
 declare ptr @malloc(i64)
 declare void @free(ptr)
 define internal void @share(ptr %control) #0 {{
@@ -166,6 +213,7 @@ go:
   %arguments = getelementptr i8, ptr %control, i64 {_HEAD}
   %results = getelementptr i8, ptr %control, i64 {_HEAD + 8 * arguments}
   %shared = getelementptr i8, ptr %control, i64 {shared}
+  {advise}
   call void @prologue(ptr %arguments, ptr %shared)
   br i1 %solo, label %inline, label %spread
 inline:

@@ -11,8 +11,16 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from jax.core import ShapedArray, Tracer as Tracer
-from jax.extend.core import Primitive as Primitive, jaxpr_as_fun as jaxpr_as_fun
+from jax.extend.core import (
+    ClosedJaxpr as ClosedJaxpr,
+    Jaxpr as Jaxpr,
+    Literal as Literal,
+    Primitive as Primitive,
+    jaxpr_as_fun as jaxpr_as_fun,
+)
 from jax.interpreters import ad as ad, batching as batching, mlir as mlir, partial_eval as partial_eval
+from jax.sharding import PartitionSpec
+from jaxlib.mlir import ir as ir
 
 try:
     from jax._src.core import trace_state_clean as _trace_state_clean
@@ -47,6 +55,12 @@ def called(params: dict[str, Any]) -> Opened | None:
         if params.get(name) is not None:
             return opened(params[name])
     return None
+
+
+def written(function: Callable, eqn: Any) -> Opened:
+    """The program of a function of an equation's operands."""
+    shapes = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in eqn.invars]
+    return opened(jax.make_jaxpr(function)(*shapes))
 
 
 def evaluated(eqn: Any, values: Sequence[Any]) -> list[Any]:
@@ -94,15 +108,19 @@ def _varying_axes(aval: Any) -> frozenset:
     return frozenset(found or ())
 
 
-def shaped(shape: tuple[int, ...], dtype: Any, axes: frozenset) -> ShapedArray:
+def shaped(shape: tuple[int, ...], dtype: Any, avals: Sequence[Any]) -> ShapedArray:
+    """The type of a result that varies over every mesh axis that some argument varies over."""
+    axes = varying(avals)
     if not axes:
         return ShapedArray(shape, dtype)
     try:
         return ShapedArray(shape, dtype, vma=axes)  # pyright: ignore
     except TypeError:
-        from jax._src.core import ManualAxisType  # where `vma` has moved to
+        from jax._src.core import ManualAxisType  # where `vma` has moved to, beside the mesh
 
-        return ShapedArray(shape, dtype, manual_axis_type=ManualAxisType(varying=axes))  # pyright: ignore
+        mesh = next(aval.sharding for aval in avals if _varying_axes(aval))
+        sharding = mesh.update(spec=PartitionSpec(*(None,) * len(shape)))
+        return ShapedArray(shape, dtype, sharding=sharding, manual_axis_type=ManualAxisType(varying=axes))  # pyright: ignore
 
 
 def nothing_traced() -> bool:
@@ -131,6 +149,45 @@ def register_target(name: str, address: int, partitionable: bool) -> None:
     jax.ffi.register_ffi_target(name, capsule, platform="cpu", api_version=1)
     if partitionable:
         jax.ffi.register_ffi_target_as_batch_partitionable(name)
+
+
+def devices_of(context: Any) -> int:
+    """Over how many devices XLA may divide what is lowered; one inside `shard_map`, where it is divided already."""
+    return getattr(context.module_context.axis_context, "num_devices", 1) or 1
+
+
+def call_by_batch(context: Any, target: str, x: Sequence[Any]) -> Sequence[Any]:
+    """Lower a call of machine code whose arguments and results all begin with the batch, so that it may be divided.
+
+    XLA's partitioner is told by an attribute of its own; where shardings go is told to Shardy.
+    """
+    shapes = [[aval.shape for aval in avals] for avals in (context.avals_in, context.avals_out)]
+    attributes = {
+        "mhlo.frontend_attributes": ir.DictAttr.get({"num_batch_dims": ir.StringAttr.get("1")}),
+        "sdy.sharding_rule": ir.Attribute.parse(_sharding_rule(*shapes)),
+    }
+    return jax.ffi.ffi_lowering(target, extra_attributes=attributes)(context, *x)
+
+
+def _sharding_rule(inputs: Sequence[tuple], outputs: Sequence[tuple]) -> str:
+    """In Shardy's words: the first axis of all is one, every other axis its own, and not divided."""
+    letters = "jklmnopqrstuvwxyz"
+    sizes = {"i": (inputs or outputs)[0][0]}
+
+    def axes(shape: tuple) -> str:
+        names = ["i"]
+        for extent in shape[1:]:
+            number = len(sizes) - 1
+            name = letters[number] if number < len(letters) else f"z_{number - len(letters) + 1}"
+            sizes[name] = extent
+            names.append(name)
+        return f"[{', '.join(names)}]"
+
+    left, right = (", ".join(map(axes, shapes)) for shapes in (inputs, outputs))
+    whole = ", ".join(list(sizes)[1:])
+    whole = f" need_replication={{{whole}}}" if whole else ""
+    factors = ", ".join(f"{name}={extent}" for name, extent in sizes.items())
+    return f"#sdy.op_sharding_rule<({left})->({right}) {{{factors}}}{whole}, custom>"
 
 
 def is_literal(x: Any) -> bool:

@@ -1,11 +1,13 @@
 """Blocks of states in and out of a kernel: batch-first arrays, transposed to one vector per component.
 
-    load_block, store_block      full blocks, by squares of lanes transposed in registers
-    part_in, part_out            the last block, element by element; missing states repeat the last one
-    range                        all blocks from one state to another
+load_block, store_block      full blocks, by squares of lanes transposed in registers
+part_in, part_out            the last block, element by element; missing states repeat the last one
+range                        all blocks from one state to another
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from jaxsoa.kernels.llvm_values import Lanes, Writer, function
 
@@ -60,7 +62,7 @@ def load_block(lanes: Lanes, sizes, batched, starts) -> str:
             for j, column in enumerate(_transposed(writer, rows)):
                 writer.lines.append(f"  store {V} {column}, ptr {writer.at(near, j * W * size)}, align {W * size}")
 
-        _squares(writer, str(k), n, row, own, square)
+        _squares(writer, str(k), n, row, own, square, (V, W * size))
         if n < W:
             for j in range(n):
                 found = "poison"
@@ -72,45 +74,76 @@ def load_block(lanes: Lanes, sizes, batched, starts) -> str:
     return function("@load_block(ptr noalias %arguments, ptr noalias %in, i64 %first)", writer)
 
 
-def _squares(writer: Writer, name: str, n: int, row: str, own: str, square) -> None:
-    """`square(place in the array, place in the block)` for squares that cover rows of n; the last may overlap."""
+def _squares(writer: Writer, name: str, n: int, row: str, own: str, square, column: tuple[str, int]) -> None:
+    """`square(place in the array, place in the block)` for squares that cover rows of n; the last may overlap.
+
+    `column`: type and bytes of what stands in the block for a column.
+    """
     W, size = writer.lanes.width, writer.lanes.bytes
+    kind, step = column
     whole = n // W
     if whole >= LOOPED:
 
         def at(column: str) -> None:
             far = writer.let(f"getelementptr {writer.lanes.scalar}, ptr {row}, i64 {column}")
-            near = writer.let(f"getelementptr {writer.lanes.type}, ptr {own}, i64 {column}")
+            near = writer.let(f"getelementptr {kind}, ptr {own}, i64 {column}")
             square(far, near)
 
         _loop(writer, name, whole, at)
     else:
         for c in range(0, whole * W, W):
-            square(writer.at(row, c * size), writer.at(own, c * W * size))
+            square(writer.at(row, c * size), writer.at(own, c * step))
     if n % W and n > W:
-        square(writer.at(row, (n - W) * size), writer.at(own, (n - W) * W * size))
+        square(writer.at(row, (n - W) * size), writer.at(own, (n - W) * step))
 
 
-def store_block(lanes: Lanes, results, ends) -> str:
+Slots = Sequence[Sequence[int]]
+"""For each result, where in the block each of its elements is; elements that are equal are there once."""
+
+
+def _in_order(slots: Sequence[int]) -> bool:
+    return list(slots) == list(range(slots[0], slots[0] + len(slots)))
+
+
+def _tables(slots: Slots, step: int) -> str:
+    """@slots0, ...: for results whose elements do not stand side by side, bytes from the block's begin to each."""
+    text = ""
+    for k, own in enumerate(slots):
+        if own and not _in_order(own):
+            numbers = ", ".join(f"i32 {step * slot}" for slot in own)
+            text += f"@slots{k} = private constant [{len(own)} x i32] [{numbers}]\n"
+    return text
+
+
+def store_block(lanes: Lanes, slots: Slots) -> str:
     """@store_block(results, out, first): the inverse of @load_block."""
     writer, W, V, size = Writer(lanes), lanes.width, lanes.type, lanes.bytes
-    for k, n in enumerate(results):
+    for k, where in enumerate(slots):
+        n = len(where)
         if n == 0:
             continue
+        ordered = _in_order(where)
         base = writer.let(f"load ptr, ptr {writer.at('%results', 8 * k)}")
         row = writer.let(f"getelementptr i8, ptr {base}, i64 {writer.let(f'mul i64 %first, {n * size}')}")
-        own = writer.at("%out", ends[k] * W * size)
+        own = writer.at("%out", where[0] * W * size) if ordered else f"@slots{k}"
 
-        def square(far: str, near: str, n: int = n) -> None:
-            places = [writer.at(near, j * W * size) for j in range(W)]
+        def slot(offset: str) -> str:
+            bytes_ = writer.let(f"sext i32 {writer.let(f'load i32, ptr {offset}, align 4, !invariant.load !0')} to i64")
+            return writer.let(f"getelementptr i8, ptr %out, i64 {bytes_}")
+
+        def square(far: str, near: str, n: int = n, ordered: bool = ordered) -> None:
+            if ordered:
+                places = [writer.at(near, j * W * size) for j in range(W)]
+            else:
+                places = [slot(writer.at(near, 4 * j)) for j in range(W)]
             columns = [writer.let(f"load {V}, ptr {place}, align {W * size}") for place in places]
             for lane, x in enumerate(_transposed(writer, columns)):
                 writer.lines.append(f"  store {V} {x}, ptr {writer.at(far, lane * n * size)}, align {size}")
 
-        _squares(writer, str(k), n, row, own, square)
+        _squares(writer, str(k), n, row, own, square, (V, W * size) if ordered else ("i32", 4))
         if n < W:
             for j in range(n):
-                x = writer.let(f"load {V}, ptr {writer.at(own, j * W * size)}, align {W * size}")
+                x = writer.let(f"load {V}, ptr {writer.at('%out', where[j] * W * size)}, align {W * size}")
                 for lane in range(W):
                     one = writer.let(f"extractelement {V} {x}, i64 {lane}")
                     place = writer.at(row, (lane * n + j) * size)
@@ -118,18 +151,25 @@ def store_block(lanes: Lanes, results, ends) -> str:
     return function("@store_block(ptr noalias %results, ptr noalias %out, i64 %first)", writer)
 
 
-def block_range(lanes: Lanes, sizes, batched, starts, results, ends) -> str:
-    """@range: blocks from one state to another; the last one may be filled up with its last state."""
+def block_range(lanes: Lanes, sizes, batched, starts, slots: Slots, n_out: int) -> str:
+    """@range: blocks from one state to another; the last one may be filled up with its last state. `n_out`: slots."""
     W, size = lanes.width, lanes.bytes
-    n_in, n_out = max(1, starts[-1]) * W * size, max(1, ends[-1]) * W * size
-    text = []
+    n_in, n_out = max(1, starts[-1]) * W * size, max(1, n_out) * W * size
+    text = [_tables(slots, W * size)]
     given = [n if b else 0 for n, b in zip(sizes, batched, strict=True)]
-    for kind, lengths, offsets in (("in", given, starts), ("out", results, ends)):
+    results = list(map(len, slots))
+    firsts = [own[0] if own and _in_order(own) else 0 for own in slots]
+    for kind, lengths, offsets in (("in", given, starts), ("out", results, firsts)):
         arrays = "arguments" if kind == "in" else "results"
         lines = []
         for k, n in enumerate(lengths):
             if n == 0:
                 continue
+            stride = f"  %stride{k} = mul i64 %e{k}, {W * size}"
+            if kind == "out" and not _in_order(slots[k]):
+                stride = f"""  %slot{k} = getelementptr i32, ptr @slots{k}, i64 %e{k}
+  %bytes{k} = load i32, ptr %slot{k}, align 4
+  %stride{k} = sext i32 %bytes{k} to i64"""
             source, target = ("far", "near") if kind == "in" else ("near", "far")
             copy = f"""  %x{k} = load {lanes.scalar}, ptr %{source}{k}, align {size}
   store {lanes.scalar} %x{k}, ptr %{target}{k}, align {size}"""
@@ -151,7 +191,7 @@ lane{k}:
 element{k}:
   %e{k} = phi i64 [0, %lane{k}], [%en{k}, %element{k}]
   %far{k} = getelementptr {lanes.scalar}, ptr %row{k}, i64 %e{k}
-  %stride{k} = mul i64 %e{k}, {W * size}
+{stride}
   %near{k} = getelementptr i8, ptr %own{k}, i64 %stride{k}
 {copy}
   %en{k} = add i64 %e{k}, 1
@@ -167,7 +207,9 @@ done{k}:""")
             f"(ptr noalias %{arrays}, ptr noalias %block, i64 %first, i64 %count) #0 {{\n"
             "  %last = sub i64 %count, 1\n" + "\n".join(lines) + "\n  ret void\n}\n"
         )
-    return "".join(text) + f"""
+    return (
+        "".join(text)
+        + f"""
 define internal void @range(ptr %arguments, ptr %results, ptr %shared, i64 %from, i64 %to) #0 {{
 entry:
   %in = alloca [{n_in} x i8], align 64
@@ -199,3 +241,4 @@ end:
   ret void
 }}
 """
+    )

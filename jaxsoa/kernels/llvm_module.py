@@ -13,31 +13,23 @@ that all states share is computed once per call. A single state is computed with
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from jaxsoa.kernels.ffi_frame import batch_handler, single_handler
 from jaxsoa.kernels.llvm_blocks import block_range, load_block, store_block
-from jaxsoa.kernels.llvm_parts import Code, Memory, Values, as_logical, caller, helpers, write_parts
-from jaxsoa.kernels.llvm_values import Lanes, Writer, function
-from jaxsoa.kernels.program import Straight, depth_first, operands
+from jaxsoa.kernels.llvm_parts import Code, Memory, as_logical, caller, copied, helpers, write_parts
+from jaxsoa.kernels.llvm_values import Lanes, Target, Writer, function
+from jaxsoa.kernels.program import Operand, Straight, depth_first, operands
 
-LARGEST_SCRATCH = 1 << 20
+LARGEST_SCRATCH = 1 << 21
 """Bytes of matrices that a kernel may keep on the stack."""
 
 SHORT = 4000
 """Operations from which on they are ordered depth first. A short program is faster in the order in which it was
 written, link beside link, because the processor finds more to do at once (an arm's forward dynamics by 12 %); a long
 one is slower, because too much has to leave the registers (a humanoid's by 20 %, its inverse dynamics by 25 %)."""
-
-
-class Target(NamedTuple):
-    """What the emitter needs to know of a processor."""
-
-    vector_bytes: int
-    fused: bool  # has fused multiply-add
-    x86: bool
 
 
 class Emitted(NamedTuple):
@@ -58,7 +50,8 @@ def _where_stored(straight: Straight) -> dict[int, list[tuple[int, int]]]:
 
 
 def _ordered(straight: Straight) -> Straight:
-    return depth_first(straight) if straight.scalars > SHORT else straight
+    # Scattered over a long program, every sine would have to come back into the processor's caches first.
+    return depth_first(straight, turns_first=True) if straight.scalars > SHORT else straight
 
 
 def single_module(straight: Straight, arguments: int, dtype: np.dtype, target: Target) -> Emitted:
@@ -90,25 +83,15 @@ def single_module(straight: Straight, arguments: int, dtype: np.dtype, target: T
     numbers = [i for i, op in enumerate(operations) if op[0] != "in"]
     code = write_parts(straight, numbers, logical, lanes, memory, "body")
     head = "@copied(ptr noalias %arguments, ptr noalias %results)"
-    rest = _copied(straight, logical, lanes, load, fill, set(numbers), head)
+    rest = copied(straight, logical, lanes, load, fill, set(numbers), head)
     entry = single_handler("NAME", arguments, len(straight.results))
     return _finished([rest, caller(code, "body", pointers, "@copied"), entry], [(code, lanes)], target)
-
-
-def _copied(straight: Straight, logical, lanes: Lanes, load, fill, others: set[int], head: str, constants=True) -> str:
-    """A function that fills in the results that are constants or values but for `others`."""
-    values = Values(Writer(lanes), logical, load)
-    for r, elements in enumerate(straight.results):
-        for e, x in enumerate(elements):
-            if (x not in others) if type(x) is int else constants:
-                fill(values.writer, values.as_number(x), r, e)
-    return function(head, values.writer)
 
 
 def _finished(parts: Sequence[str], codes: Sequence[tuple[Code, Lanes]], target: Target) -> Emitted:
     """The modules: one for all that is short, and one for each part of what is long."""
     main, texts, scratch = list(parts), [], 0
-    for code, lanes in codes:
+    for code, lanes in [(part, lanes) for whole, lanes in codes for part in (whole, *whole.inner)]:
         scratch += code.scratch + code.kept
         for k, part in enumerate(code.parts):
             whole = [part, helpers(code, k, lanes, target.fused)]
@@ -121,7 +104,8 @@ def _finished(parts: Sequence[str], codes: Sequence[tuple[Code, Lanes]], target:
 
 def _module(parts: Sequence[str], target: Target) -> str:
     wide = f'"prefer-vector-width"="{8 * target.vector_bytes}" "min-legal-vector-width"="{8 * target.vector_bytes}"'
-    attributes = f"attributes #0 = {{ nounwind {wide} }}\n!0 = !{{}}\n"
+    # The stack is aligned for vectors: what is put aside there would otherwise lie across two lines of the cache.
+    attributes = f'attributes #0 = {{ nounwind "stackrealign" {wide} }}\n!0 = !{{}}\n'
     lines, seen = [], set()
     for line in "\n".join([*parts, attributes]).splitlines():
         if line.startswith("declare"):
@@ -136,14 +120,13 @@ def batch_module(
     straight: Straight, sizes: Sequence[int], batched: Sequence[bool], dtype: np.dtype, target: Target
 ) -> Emitted:
     """A kernel of a batch; `sizes`: elements of each argument for one state, `batched`: which have a batch."""
-    straight = _ordered(straight)
+    straight, slots = _once_each(_ordered(straight))
     width = target.vector_bytes // dtype.itemsize
     lanes, one, logical = Lanes(dtype, width), Lanes(dtype, 1), straight.logical()
     operations, places = straight.operations, _where_stored(straight)
     shared = _shared(straight, batched)
-    results = [len(elements) for elements in straight.results]
+    results = list(map(len, slots))
     starts = np.concatenate([[0], np.cumsum([n if b else 0 for n, b in zip(sizes, batched, strict=True)])]).tolist()
-    ends = np.concatenate([[0], np.cumsum(results)]).tolist()
     block = width * lanes.bytes
 
     # What all states share is kept as plain numbers, in the order in which the body first asks for it.
@@ -161,7 +144,7 @@ def batch_module(
         return as_logical(writer, writer.let(splat), f"%v{i}") if logical[i] else writer.let(splat, f"%v{i}")
 
     def fill(writer: Writer, value: str, r: int, e: int) -> None:
-        place = writer.at("%out", (ends[r] + e) * block)
+        place = writer.at("%out", e * block)
         writer.lines.append(f"  store {lanes.type} {value}, ptr {place}, align {block}")
 
     def store(writer: Writer, value: str, i: int) -> None:
@@ -173,18 +156,43 @@ def batch_module(
     code = write_parts(straight, own, logical, lanes, Memory(pointers, load, store, places.__contains__), "body")
     head = ", ".join(f"ptr noalias %{x}" for x in pointers)
     moving = {x for x in places if operations[x][0] == "in" and not shared[x]}
-    same = _copied(straight, logical, lanes, load, fill, moving.union(own), f"@same_results({head})")
+    same = copied(straight, logical, lanes, load, fill, moving.union(own), f"@same_results({head})")
     fixed = set(places) - moving
-    copied = _copied(straight, logical, lanes, load, fill, fixed, f"@copied({head})", constants=False)
+    moved = copied(straight, logical, lanes, load, fill, fixed, f"@copied({head})", constants=False)
 
     before, again = _prologue(straight, one, logical, shared, kept)
-    moves = load_block(lanes, sizes, batched, starts) + store_block(lanes, results, ends)
-    loops = block_range(lanes, sizes, batched, starts, results, ends)
+    moves = load_block(lanes, sizes, batched, starts) + store_block(lanes, slots)
+    loops = block_range(lanes, sizes, batched, starts, slots, len(straight.results[0]))
     entry = batch_handler(
-        "NAME", len(sizes), len(results), len(kept) * lanes.bytes, width, max(1, straight.cost), target.x86
+        "NAME",
+        len(sizes),
+        [n * lanes.bytes for n in results],
+        len(kept) * lanes.bytes,
+        width,
+        max(1, straight.cost),
+        target,
     )
-    parts = [same, copied, caller(code, "body", pointers), again, moves, loops, entry]
+    parts = [same, moved, caller(code, "body", pointers), again, moves, loops, entry]
     return _finished(parts, [(code, lanes), (before, one)], target)
+
+
+def _once_each(straight: Straight) -> tuple[Straight, list[list[int]]]:
+    """The same with one result, the elements that differ, and for each result where its elements are in that.
+
+    A mass matrix is symmetric and has zeros where links do not meet: half of it and more need not be stored twice.
+    """
+    found: dict[Any, int] = {}
+    distinct: list[Operand] = []
+    slots: list[list[int]] = []
+    for elements in straight.results:
+        slots.append([])
+        for x in elements:
+            key = x if type(x) is int else repr(x)
+            if key not in found:
+                found[key] = len(distinct)
+                distinct.append(x)
+            slots[-1].append(found[key])
+    return Straight(straight.operations, (tuple(distinct),)), slots
 
 
 def _shared(straight: Straight, batched: Sequence[bool]) -> list[bool]:

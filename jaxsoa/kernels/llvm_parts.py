@@ -10,15 +10,23 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from jaxsoa.kernels.llvm_products import plan_product, product_function, product_tables
-from jaxsoa.kernels.llvm_values import Lanes, Writer, sincos, tanh
-from jaxsoa.kernels.program import Operand, Straight, operands
+from jaxsoa.kernels.llvm_loops import loop_function
+from jaxsoa.kernels.llvm_products import fill_function, fill_tables, plan_product, product_function, product_tables
+from jaxsoa.kernels.llvm_values import Lanes, Writer, function, sincos, tanh
+from jaxsoa.kernels.program import BLOCKS, Operand, Straight, operands
 
 WHOLE = 4000
 """Operations up to which a program is one part."""
 
-PART = 1500
-"""Operations of a part of a longer program."""
+PART = 600
+"""Operations of a part of a longer program. What a part reads from memory it reads once, and LLVM puts aside what does
+not fit into registers: in shorter parts less (a humanoid's mass matrix takes 1.06 us instead of 1.28)."""
+
+STORED = 2
+"""Operations that a stored element counts for: LLVM's time is quadratic in the number of stores of a function."""
+
+SHORTEST = 300
+"""Operations from which a part ends with a product of matrices."""
 
 
 class Memory(NamedTuple):
@@ -37,7 +45,8 @@ class Code(NamedTuple):
     used: list[set[str]]  # of each part: the operations in it
     extra: list[dict[str, str]]  # of each part: helper functions and constants, by name
     kept: int  # bytes of values between parts
-    scratch: int  # bytes of matrices
+    scratch: int  # bytes of matrices and of what loops carry
+    inner: list[Code]  # of loops, where they are long
 
 
 class Values:
@@ -70,8 +79,8 @@ def as_logical(writer: Writer, number: str, name: str) -> str:
     return writer.let(f"fcmp une {writer.lanes.type} {number}, {writer.lanes.constant(0.0)}", name)
 
 
-class _Products:
-    """Where the matrices of all products are, and which of their elements are read."""
+class _Blocks:
+    """Where the matrices of all products and the values of all loops are, and which of their elements are read."""
 
     def __init__(self, straight: Straight, numbers: Sequence[int], size: int):
         wanted: dict[int, set[int]] = {}
@@ -80,23 +89,52 @@ class _Products:
             if op[0] == "item":
                 wanted.setdefault(op[1], set()).add(op[2])
         self.plans, self.start, self.end = {}, {}, 0
+        self.reads: dict[int, Sequence[int]] = {}  # of each block, the elements that it reads
         self.places: dict[int, list[int]] = {}  # for each value, where it is stored as an element
-        self.constants: dict[int, list[tuple[Operand, int]]] = {}
         for i, asked in wanted.items():
+            if straight.operations[i][0] == "loop":
+                elements = straight.operations[i][2]
+                self.start[i] = self.end
+                self.reads[i] = range(len(elements))
+                self._place(i, elements, size)
+                self.end += len(elements) * size
+                continue
             (rows, inner, columns), elements = straight.operations[i][1:]
             plan = self.plans[i] = plan_product(rows, inner, columns, elements, asked)
             self.start[i] = self.end
             in_a, in_b = plan.reads(inner, columns)
-            for k in sorted(in_a | {rows * inner + k for k in in_b}):
-                x, place = elements[k], self.end + k * size
-                if type(x) is int:
-                    self.places.setdefault(x, []).append(place)
-                else:
-                    self.constants.setdefault(i, []).append((x, place))
+            self.reads[i] = sorted(in_a | {rows * inner + k for k in in_b})
+            self._place(i, elements, size)
             self.end += (len(elements) + rows * columns) * size
 
+    def _place(self, i: int, elements: Sequence[Operand], size: int) -> None:
+        for k in self.reads[i]:
+            if type(elements[k]) is int:
+                self.places.setdefault(elements[k], []).append(self.end + k * size)  # pyright: ignore[reportArgumentType]
+
     def item(self, op: tuple, straight: Straight, size: int) -> int:
-        return self.start[op[1]] + (len(straight.operations[op[1]][2]) + op[2]) * size
+        """Of a product behind its factors; of a loop where it began."""
+        name, _, elements = straight.operations[op[1]]
+        return self.start[op[1]] + (op[2] + (len(elements) if name == "product" else 0)) * size
+
+
+def _chunks(
+    straight: Straight, numbers: Sequence[int], blocks: _Blocks, stored: Callable[[int], bool]
+) -> list[Sequence[int]]:
+    """The operations of each part. A part that is long enough ends with a product, whose elements later ones only
+    read: for a function that writes and reads matrices alternately, LLVM takes time quadratic in its length."""
+    if len(numbers) <= WHOLE:
+        return [numbers]
+    operations, chunks, begun, work = straight.operations, [], 0, 0
+    for k, i in enumerate(numbers):
+        op = operations[i]
+        work += 1 + STORED * (len(blocks.places.get(i, ())) + stored(i))
+        if work >= PART or (op[0] in BLOCKS and work >= SHORTEST):
+            chunks.append(numbers[begun : k + 1])
+            begun, work = k + 1, 0
+    if begun < len(numbers):
+        chunks.append(numbers[begun:])
+    return chunks
 
 
 def write_parts(
@@ -105,14 +143,13 @@ def write_parts(
     """Functions for the operations `numbers`, in that order."""
     operations, size = straight.operations, lanes.bytes * lanes.width
     own = set(numbers)
-    products = _Products(straight, numbers, size)
-    count = 1 if len(numbers) <= WHOLE else -(-len(numbers) // PART)
-    length = -(-len(numbers) // count)
-    chunks = [numbers[k * length : (k + 1) * length] for k in range(count)]
+    blocks = _Blocks(straight, numbers, size)
+    chunks = _chunks(straight, numbers, blocks, memory.stored)
+    count, part_of = len(chunks), {i: part for part, chunk in enumerate(chunks) for i in chunk}
     last: dict[int, int] = {}  # the part that reads a value last
     for part, chunk in enumerate(chunks):
         for i in chunk:
-            if operations[i][0] not in ("item", "product"):
+            if operations[i][0] != "item" and operations[i][0] not in BLOCKS:
                 for x in operands(operations[i]):
                     if type(x) is int:
                         last[x] = part
@@ -121,9 +158,10 @@ def write_parts(
     released: list[list[int]] = [[] for _ in range(count + 1)]
     slots_made = 0
     parts, used, extras = [], [], []
+    inner: list[Code] = []
     for part, chunk in enumerate(chunks):
         free += released[part]
-        writer, extra = Writer(lanes), {}
+        writer, extra, within = Writer(lanes), {}, set()
 
         def load(writer: Writer, i: int) -> str:
             if i not in own:
@@ -140,16 +178,23 @@ def write_parts(
 
         for i in chunk:
             op = operations[i]
-            if op[0] == "product":
-                if i in products.plans:
-                    _call_product(writer, keep, products, i, op, own, extra, f"{label}{i}")
+            if op[0] in BLOCKS:
+                if i in blocks.start:
+                    _fill_in(writer, keep, blocks, i, op, own, extra, f"{label}{i}")
+                if i in blocks.plans:
+                    _call_product(writer, blocks, i, op, extra, f"{label}{i}")
+                elif i in blocks.start:
+                    of, found = _call_loop(writer, blocks, i, op, extra, f"{label}{i}")
+                    within |= of
+                    inner += found
                 continue
             if op[0] == "item":
-                place = writer.at("%scratch", products.item(op, straight, size))
-                values.names[i] = writer.let(f"load {lanes.type}, ptr {place}, align {size}", f"%v{i}")
+                place = writer.at("%scratch", blocks.item(op, straight, size))
+                only_read = ", !invariant.load !0" if part_of[op[1]] < part else ""
+                values.names[i] = writer.let(f"load {lanes.type}, ptr {place}, align {size}{only_read}", f"%v{i}")
             else:
                 values.names[i] = writer.operation(f"%v{i}", op, values.ref, logical[i])
-            for place in products.places.get(i, ()):
+            for place in blocks.places.get(i, ()):
                 keep(i, writer.at("%scratch", place))
             if memory.stored(i):
                 memory.store(writer, values.as_number(i), i)
@@ -161,25 +206,100 @@ def write_parts(
                 released[last[i] + 1].append(slots[i])
                 keep(i, writer.at("%kept", slots[i] * size))
         parts.append(_function(f"@NAME_{label}{part}", memory.pointers, writer, count > 1))
-        used.append({operations[i][0] for i in chunk})
+        used.append({operations[i][0] for i in chunk} | within)
         extra["declared"] = "\n".join(sorted(writer.declared)) + "\n"
         extras.append(extra)
-    return Code(parts, used, extras, slots_made * size, products.end)
+    return Code(parts, used, extras, slots_made * size, blocks.end, inner)
 
 
-def _call_product(writer: Writer, keep, products: _Products, i: int, op: tuple, own: set[int], extra, label: str):
-    """A product of matrices: what it reads that is not stored yet, and the call."""
-    lanes, plan = writer.lanes, products.plans[i]
+def _fill_in(writer: Writer, keep, blocks: _Blocks, i: int, op: tuple, own: set[int], extra, label: str) -> None:
+    """What a block reads that is not stored yet: constants, inputs, what all states share."""
+    lanes, constants = writer.lanes, []
+    size, start = lanes.bytes * lanes.width, blocks.start[i]
+    for k in blocks.reads[i]:
+        x = op[2][k]
+        if type(x) is not int:
+            constants.append((k * size, float(x)))
+        elif x not in own:
+            keep(x, writer.at("%scratch", start + k * size))
+    if constants:
+        fill, text = fill_function(lanes)
+        extra[fill] = text
+        tables = f"table_{label}_{lanes.tag}"
+        extra[f"{tables}_constants"] = fill_tables(tables, lanes, constants)
+        given = f"ptr @{tables}_places, ptr @{tables}_values, i64 {len(constants)}"
+        writer.lines.append(f"  call void @{fill}(ptr {writer.at('%scratch', start)}, {given})")
+
+
+def _call_loop(writer: Writer, blocks: _Blocks, i: int, op: tuple, extra, label: str) -> tuple[set[str], list[Code]]:
+    """A loop: the call, and its functions among what this part needs. (operations in it, codes of modules of their
+    own)."""
+    lanes, parts = writer.lanes, op[1]
+    name = f"NAME_loop_{label}_{lanes.tag}"
+    text, used, inner = "", set(), []
+    for kind, straight in (("test", parts.test), ("body", parts.body)):
+        code, of = _of_values(straight, lanes, f"loop_{label}_{lanes.tag}_{kind}")
+        text += of
+        inner += code.inner
+        if len(code.parts) == 1:
+            text += code.parts[0]
+            used |= code.used[0]
+            for key, found in code.extra[0].items():
+                extra[key] = extra.get(key, "") + found if key == "declared" else found
+        else:
+            inner.append(code)
+    extra[name] = text + loop_function(name, lanes, parts.carried)
+    writer.lines.append(f"  call void @{name}(ptr {writer.at('%scratch', blocks.start[i])})")
+    return used, inner
+
+
+def _of_values(straight: Straight, lanes: Lanes, label: str) -> tuple[Code, str]:
+    """A program of one input as a function @NAME_LABEL(values, new), its first result being what it writes."""
+    size, logical = lanes.bytes * lanes.width, straight.logical()
+    operations, places = straight.operations, {}
+    for e, x in enumerate(straight.results[0]):
+        places.setdefault(x, []).append(e)
+
+    def load(writer: Writer, i: int) -> str:
+        place = writer.at("%values", operations[i][2] * size)
+        return writer.let(f"load {lanes.type}, ptr {place}, align {size}", f"%v{i}")
+
+    def fill(writer: Writer, value: str, _: int, e: int) -> None:
+        writer.lines.append(f"  store {lanes.type} {value}, ptr {writer.at('%new', e * size)}, align {size}")
+
+    def store(writer: Writer, value: str, i: int) -> None:
+        for e in places[i]:
+            fill(writer, value, 0, e)
+
+    pointers = ("values", "new")
+    numbers = [i for i, op in enumerate(operations) if op[0] != "in"]
+    stored = {x for x in places if type(x) is int}
+    code = write_parts(straight, numbers, logical, lanes, Memory(pointers, load, store, stored.__contains__), label)
+    head = f"@NAME_{label}_copied(ptr noalias %values, ptr noalias %new)"
+    rest = copied(straight, logical, lanes, load, fill, set(numbers), head)
+    text = caller(code, label, pointers, f"@NAME_{label}_copied")
+    return code, rest + text.replace(f"define internal void @{label}(", f"define internal void @NAME_{label}(")
+
+
+def copied(straight: Straight, logical, lanes: Lanes, load, fill, others: set[int], head: str, constants=True) -> str:
+    """A function that fills in the results that are constants or values but for `others`."""
+    values = Values(Writer(lanes), logical, load)
+    for r, elements in enumerate(straight.results):
+        for e, x in enumerate(elements):
+            if (x not in others) if type(x) is int else constants:
+                fill(values.writer, values.as_number(x), r, e)
+    return function(head, values.writer)
+
+
+def _call_product(writer: Writer, blocks: _Blocks, i: int, op: tuple, extra, label: str) -> None:
+    """A product of matrices."""
+    lanes, plan = writer.lanes, blocks.plans[i]
     (rows, inner, columns), elements = op[1:]
-    size, start = lanes.bytes * lanes.width, products.start[i]
+    size, start = lanes.bytes * lanes.width, blocks.start[i]
     name, text = product_function(lanes, plan.width)
     tables = f"table_{label}_{lanes.tag}"
     extra[name] = text
     extra[tables] = product_tables(tables, lanes, plan, inner, columns)
-    in_a, in_b = plan.reads(inner, columns)
-    for k in sorted(in_a | {rows * inner + k for k in in_b}):
-        if type(elements[k]) is not int or elements[k] not in own:
-            keep(elements[k], writer.at("%scratch", start + k * size))
     places = (start, start + rows * inner * size, start + len(elements) * size)
     a, b, c = (writer.at("%scratch", x) for x in places)
     tables = f"ptr @{tables}_tiles, ptr @{tables}_terms, i64 {len(plan.tiles)}"

@@ -98,3 +98,34 @@ def product_function(lanes: Lanes, width: int) -> tuple[str, str]:
     pointers = ", ".join(f"ptr noalias %{x}" for x in ("a", "b", "c", "tiles", "terms"))
     head = f"define internal void @{name}({pointers}, i64 %count) #0 {{"
     return name, "\n".join([head, *w.lines, "}"]) + "\n"
+
+
+def fill_tables(name: str, lanes: Lanes, constants: Sequence[tuple[int, float]]) -> str:
+    """Constants for `fill_function`: where they go, and what they are."""
+    places = ", ".join(f"i32 {place}" for place, _ in constants)
+    one = Lanes(lanes.dtype, 1)
+    values = ", ".join(f"{one.scalar} {one.constant(x)}" for _, x in constants)
+    count = len(constants)
+    return (
+        f"@{name}_places = private constant [{count} x i32] [{places}]\n"
+        f"@{name}_values = private constant [{count} x {one.scalar}] [{values}]\n"
+    )
+
+
+def fill_function(lanes: Lanes) -> tuple[str, str]:
+    """(name, text) of a function (matrix, places, values, their number) that stores constants on all lanes."""
+    V, s, name, w = lanes.type, lanes.scalar, f"fill_{lanes.tag}", Writer(lanes, "f")
+    w.lines += ["  br label %begin", "begin:", "  br label %next", "next:"]
+    w.lines.append("  %i = phi i64 [0, %begin], [%i1, %next]")
+    place = w.let(f"load i32, ptr {w.let('getelementptr i32, ptr %places, i64 %i')}, align 4, !invariant.load !0")
+    to = w.let(f"getelementptr i8, ptr %matrix, i64 {w.let(f'sext i32 {place} to i64')}")
+    at = w.let(f"getelementptr {s}, ptr %values, i64 %i")
+    value = w.let(f"load {s}, ptr {at}, align {lanes.bytes}, !invariant.load !0")
+    if lanes.width > 1:
+        first = w.let(f"insertelement {V} poison, {s} {value}, i64 0")
+        value = w.let(f"shufflevector {V} {first}, {V} poison, <{lanes.width} x i32> zeroinitializer")
+    w.lines.append(f"  store {V} {value}, ptr {to}, align {lanes.bytes * lanes.width}")
+    w.lines += ["  %i1 = add i64 %i, 1", "  %more = icmp slt i64 %i1, %count"]
+    w.lines += ["  br i1 %more, label %next, label %end", "end:", "  ret void"]
+    pointers = ", ".join(f"ptr noalias %{x}" for x in ("matrix", "places", "values"))
+    return name, "\n".join([f"define internal void @{name}({pointers}, i64 %count) #0 {{", *w.lines, "}"]) + "\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,14 +25,23 @@ _LIBRARY = {
     "exp2": 1, "expm1": 1, "log": 1, "log1p": 1, "cbrt": 1, "erf": 1, "pow": 2, "atan2": 2,
 }  # fmt: skip
 EMITTED = {*_INSTRUCTIONS, *_INTRINSICS, *_LIBRARY, "neg", "sin", "cos", "tanh", "sign", "is_finite", "select", "and",
-           "or", "xor", "not", "in", "item", "product"}  # fmt: skip
+           "or", "xor", "not", "in", "item", "product", "loop"}  # fmt: skip
+
+
+class Target(NamedTuple):
+    """What the emitter needs to know of a processor and its system."""
+
+    vector_bytes: int
+    fused: bool  # has fused multiply-add
+    x86: bool
+    linux: bool
 
 
 class Lanes:
     """Text of IR on `width` lanes of a floating type; one lane is a plain number."""
 
     def __init__(self, dtype: np.dtype, width: int):
-        self.double, self.width = dtype == np.float64, width
+        self.dtype, self.double, self.width = dtype, dtype == np.float64, width
         self.scalar = "double" if self.double else "float"
         self.bytes = 8 if self.double else 4
         self.type = self.vector(self.scalar)

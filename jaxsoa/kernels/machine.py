@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxsoa.kernels import disk_cache, jax_interface, settings
-from jaxsoa.kernels.llvm_module import Target
+from jaxsoa.kernels.llvm_values import Target
 
 EMITTER = "2"
 """Version of what is emitted; part of the key of every kernel on disk."""
@@ -51,6 +51,11 @@ def available() -> bool:
     return settings.wanted() and _llvm() is not None
 
 
+def why_not() -> str:
+    """What is in the way where nothing is available."""
+    return "llvmlite, which is missing" if settings.wanted() else f"{settings.KERNELS}=0"
+
+
 class _Host(NamedTuple):
     triple: str
     cpu: str
@@ -71,7 +76,7 @@ def _host() -> _Host:
     wide = 64 if features.get("avx512f") else 32 if features.get("avx") else 16
     fused = bool(features.get("fma")) if x86 else True
     text = features.flatten() if features else ""
-    return _Host(triple, cpu, text, Target(wide, fused, x86))
+    return _Host(triple, cpu, text, Target(wide, fused, x86, "linux" in triple))
 
 
 def target() -> Target:

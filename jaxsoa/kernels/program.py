@@ -19,6 +19,12 @@ import numpy as np
 Operand = int | float | bool
 Operation = tuple[Any, ...]
 
+BLOCKS = frozenset({"product", "loop"})
+"""Operations with many results, of which an "item" is one."""
+
+ROUNDS = 4
+"""As how many rounds a loop counts whose end depends on values."""
+
 COMPARISONS = frozenset({"lt", "gt", "le", "ge", "eq", "ne"})
 LOGICAL = COMPARISONS | {"and", "or", "xor", "not", "is_finite"}
 COMMUTATIVE = frozenset({"add", "mul", "max", "min", "eq", "ne", "and", "or", "xor"})
@@ -33,6 +39,22 @@ class Unreadable(Exception):
     """Why a function cannot be written as a straight-line program."""
 
 
+class Loop(NamedTuple):
+    """What a loop computes whose end depends on values: two programs of one input each, the carried values and then
+    what stays: whether to go on (one number that is not zero), and the values carried further."""
+
+    test: Straight
+    body: Straight
+    carried: int
+
+    @property
+    def scalars(self) -> int:
+        return self.test.scalars + self.body.scalars
+
+    def __repr__(self) -> str:
+        return f"Loop({self.scalars} operations)"
+
+
 class Straight(NamedTuple):
     """A finished program: operations in order, and per result the operands that are its elements."""
 
@@ -42,12 +64,15 @@ class Straight(NamedTuple):
     @property
     def scalars(self) -> int:
         """Operations that are written out: inputs and matrices, which are loops, aside."""
-        return sum(1 for op in self.operations if op[0] not in ("in", "item", "product"))
+        written = sum(1 for op in self.operations if op[0] not in ("in", "item", "product", "loop"))
+        return written + sum(op[1].scalars for op in self.operations if op[0] == "loop")
 
     @property
     def cost(self) -> int:
-        """Operations that are computed, products of matrices included."""
-        return self.scalars + sum(math.prod(op[1]) for op in self.operations if op[0] == "product")
+        """Operations that are computed, products of matrices and rounds of loops included."""
+        products = sum(math.prod(op[1]) for op in self.operations if op[0] == "product")
+        again = sum((ROUNDS - 1) * op[1].scalars for op in self.operations if op[0] == "loop")
+        return self.scalars + products + again
 
     def logical(self) -> list[bool]:
         """Which values are true or false."""
@@ -66,20 +91,24 @@ def operands(op: Operation) -> Sequence[Operand]:
     name = op[0]
     if name == "in":
         return ()
-    if name == "product":
+    if name in BLOCKS:
         return op[2]
     if name == "item":
         return op[1:2]
     return op[1:]
 
 
-def depth_first(straight: Straight) -> Straight:
-    """The same, each value computed shortly before it is first read; a sine next to its cosine."""
+def depth_first(straight: Straight, *, turns_first: bool = False) -> Straight:
+    """The same, each value computed shortly before it is first read; a sine next to its cosine.
+
+    `turns_first`: sines and cosines of inputs before all else, one after the other.
+    """
     operations = straight.operations
     sines = {op: i for i, op in enumerate(operations) if op[0] in ("sin", "cos")}
     order: list[int] = []
     seen = bytearray(len(operations))  # 1: its operands are on the way, 2: it stands in the order
-    for elements in straight.results:
+    turns = [i for op, i in sines.items() if turns_first and type(op[1]) is int and operations[op[1]][0] == "in"]
+    for elements in (turns, *straight.results):
         for result in elements:
             stack = [result] if type(result) is int else []
             while stack:
@@ -129,7 +158,7 @@ def _renumbered(straight: Straight, order: Sequence[int]) -> Straight:
         name = op[0]
         if name == "in":
             kept.append(op)
-        elif name == "product":
+        elif name in BLOCKS:
             kept.append((name, op[1], tuple(map(new, op[2]))))
         elif name == "item":
             kept.append((name, number[op[1]], op[2]))
@@ -138,23 +167,32 @@ def _renumbered(straight: Straight, order: Sequence[int]) -> Straight:
     return Straight(tuple(kept), tuple(tuple(map(new, elements)) for elements in straight.results))
 
 
+def _key(op: Operation) -> tuple:
+    """What makes two operations the same. In Python 1 == 1.0 == True and 0.0 == -0.0; here the first of these is the
+    number of a value, the others are constants that differ."""
+    if op[0] == "product":
+        return op[0], op[1], *(x if type(x) is int else repr(x) for x in op[2])
+    return tuple(x if type(x) is int else repr(x) for x in op)
+
+
 class Program:
     """A program that grows while a function is read. `dtype` is the floating type of all of it."""
 
     def __init__(self, dtype: Any, limit: int):
         self.operations: list[Operation] = []
         self.limit = limit
-        self._known: dict[Operation, int] = {}
-        self._single = np.dtype(dtype) == np.float32
+        self._known: dict[tuple, int] = {}
+        self.single = np.dtype(dtype) == np.float32
 
     def number(self, x: Any) -> float:
         """A constant, rounded to the program's type."""
-        return float(np.float32(x)) if self._single else float(x)
+        return float(np.float32(x)) if self.single else float(x)
 
     def add_operation(self, op: Operation) -> int:
-        known = self._known.get(op)
+        key = _key(op)
+        known = self._known.get(key)
         if known is None:
-            known = self._known[op] = len(self.operations)
+            known = self._known[key] = len(self.operations)
             self.operations.append(op)
             if known >= self.limit:
                 raise Unreadable(f"more than {self.limit} operations")
@@ -251,7 +289,7 @@ class Program:
         """`chosen` where `choice` is true."""
         if type(choice) is not int:
             return chosen if choice else otherwise
-        if type(otherwise) is type(chosen) and (otherwise == chosen):
+        if otherwise == chosen and _key((otherwise,)) == _key((chosen,)):
             return chosen
         if type(chosen) is bool or type(otherwise) is bool:
             if chosen is True and otherwise is False:
@@ -269,6 +307,12 @@ class Program:
         terms = nonzero[0].reshape(rows, inner).astype(int) @ nonzero[1].reshape(inner, columns)
         block = self.add_operation(("product", (rows, inner, columns), (*a, *b)))
         return [self.add_operation(("item", block, i)) if n else 0.0 for i, n in enumerate(terms.ravel().tolist())]
+
+    def loop(self, parts: Loop, values: Sequence[Operand]) -> list[Operand]:
+        """What is carried out of a loop: `values` are what it begins with, and what stays."""
+        block = len(self.operations)
+        self.operations.append(("loop", parts, tuple(values)))  # no two loops are looked at for being the same
+        return [self.add_operation(("item", block, i)) for i in range(parts.carried)]
 
 
 _NUMPY_UNARY = {

@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 
 from jaxsoa.kernels import jax_interface
+from jaxsoa.kernels.lasting import WRITTEN
 from jaxsoa.kernels.program import BINARY, UNARY, Operand, Program, Straight, Unreadable, pruned
+from jaxsoa.kernels.read_algebra import LINEAR_ALGEBRA
 from jaxsoa.kernels.read_arrays import (
     CALLS,
     FOLDED,
@@ -27,24 +29,22 @@ from jaxsoa.kernels.read_arrays import (
     scatter_positions,
     window,
 )
-
-LARGEST_UNROLLED_PRODUCT = 900
-"""Multiplications up to which a product of matrices is written out; larger ones are loops inside the kernel."""
+from jaxsoa.kernels.read_loops import read_loop
 
 
 def read(
-    program: Any, constants: Sequence[np.ndarray | None], dtype: Any, limit: int, *, batches: bool = False
+    program: Any, constants: Sequence[np.ndarray | None], dtype: Any, limit: int, *, batches=False, loops=False
 ) -> Straight:
     """The straight-line program of a jaxpr; arguments with a constant are baked, the others are inputs.
 
-    With `batches`, batches of kernels inside it are written out, one state after the other. Raises `Unreadable` where
-    it is none: traced indices, unbounded loops, unknown operations, too many of them.
+    With `batches`, batches of kernels inside it are written out; with `loops`, loops whose end depends on values become
+    operations. Raises `Unreadable` where it is none: traced indices, unknown operations, too many of them.
     """
     inner = jax_interface.opened(program)
     # Four to six times what is left after folding: what is surely too long is not read at all.
     if estimated(inner) > 1.25 * limit:
         raise Unreadable("a program much longer than the limit")
-    reader = _Reader(Program(dtype, limit), batches)
+    reader = _Reader(Program(dtype, limit), batches, loops)
     arguments = []
     for k, (v, known) in enumerate(zip(inner.jaxpr.invars, constants, strict=True)):
         arguments.append(reader.argument(k, v.aval) if known is None else np.asarray(known))
@@ -72,8 +72,8 @@ def estimated(inner: jax_interface.Opened) -> int:
 
 
 class _Reader:
-    def __init__(self, program: Program, batches: bool):
-        self.program, self.batches = program, batches
+    def __init__(self, program: Program, batches: bool, loops: bool):
+        self.program, self.batches, self.loops = program, batches, loops
         p = program
         self.unary = {name: np.frompyfunc(lambda x, n=name: p.unary(n, x), 1, 1) for name in UNARY}
         self.binary = {name: np.frompyfunc(lambda a, b, n=name: p.binary(n, a, b), 2, 1) for name in BINARY}
@@ -135,18 +135,24 @@ class _Reader:
                 if equation.invars[0].aval.dtype != np.bool_:
                     raise Unreadable(f"{name} of traced {equation.invars[0].aval.dtype}")
             return [self.apply(name, *x)]
+        if name in LINEAR_ALGEBRA:
+            return [LINEAR_ALGEBRA[name](self.program, self.apply, params, *map(as_objects, x))]
+        if name == "add_any":
+            return [self.apply("add", *x)]
         special = getattr(self, "_" + name.replace("-", "_"), None)
         if special is not None:
             return special(equation, params, x)
         called = jax_interface.called(params)
         if called is not None and name in CALLS:
             return self.run(called, x)
+        if name in WRITTEN:
+            return self.run(jax_interface.written(WRITTEN[name], equation), x)
         raise Unreadable(f"the operation {name}")
 
-    # --- arithmetic ------------------------------------------------------------------------------------------
+    def another(self, program: Program) -> _Reader:
+        return _Reader(program, self.batches, self.loops)
 
-    def _add_any(self, _, params, x):
-        return [self.apply("add", *x)]
+    # --- arithmetic ------------------------------------------------------------------------------------------
 
     def _square(self, _, params, x):
         return [self.apply("mul", x[0], x[0])]
@@ -254,66 +260,6 @@ class _Reader:
     def _cumprod(self, _, params, x):
         return self._cumulative("mul", params, x)
 
-    def _dot_general(self, _, params, x):
-        (contract_a, contract_b), (batch_a, batch_b) = params["dimension_numbers"]
-        a, b = map(as_objects, x)
-        free_a = [i for i in range(a.ndim) if i not in (*contract_a, *batch_a)]
-        free_b = [i for i in range(b.ndim) if i not in (*contract_b, *batch_b)]
-        shape = [a.shape[i] for i in (*batch_a, *free_a)] + [b.shape[i] for i in free_b]
-        batch, rows = math.prod(a.shape[i] for i in batch_a), math.prod(a.shape[i] for i in free_a)
-        inner, columns = math.prod(a.shape[i] for i in contract_a), math.prod(b.shape[i] for i in free_b)
-        a = a.transpose(*batch_a, *free_a, *contract_a).reshape(batch, rows, inner)
-        b = b.transpose(*batch_b, *contract_b, *free_b).reshape(batch, inner, columns)
-        if inner == 0:
-            return [np.zeros(shape)]
-        if rows * inner * columns > LARGEST_UNROLLED_PRODUCT:
-            parts = [self.program.product(rows, inner, columns, a[k].ravel(), b[k].ravel()) for k in range(batch)]
-            out = objects((batch, rows * columns))
-            for k, part in enumerate(parts):
-                out[k] = part
-            return [out.reshape(shape)]
-        total = self.apply("mul", a[:, :, 0, None], b[:, None, 0, :])
-        for k in range(1, inner):
-            total = self.apply("add", total, self.apply("mul", a[:, :, k, None], b[:, None, k, :]))
-        return [total.reshape(shape)]
-
-    def _cholesky(self, _, params, x):
-        given = as_objects(x[0])
-        n, p = given.shape[-1], self.program
-        if n**3 > 6 * LARGEST_UNROLLED_PRODUCT:
-            raise Unreadable("the factors of a large matrix")
-        out = objects(given.shape, 0.0)
-        for A, L in zip(given.reshape(-1, n, n), out.reshape(-1, n, n), strict=True):
-            for j in range(n):
-                pivot = A[j, j]
-                for m in range(j):
-                    pivot = p.binary("sub", pivot, p.binary("mul", L[j, m], L[j, m]))
-                L[j, j] = p.unary("sqrt", pivot)
-                inverse = p.binary("div", 1.0, L[j, j])
-                for i in range(j + 1, n):
-                    entry = A[i, j]
-                    for m in range(j):
-                        entry = p.binary("sub", entry, p.binary("mul", L[i, m], L[j, m]))
-                    L[i, j] = p.binary("mul", entry, inverse)
-        return [out]
-
-    def _triangular_solve(self, _, params, x):
-        a, b = map(as_objects, x)
-        if a.ndim != 2 or a.shape[0] ** 2 * max(b.shape) > 6 * LARGEST_UNROLLED_PRODUCT:
-            raise Unreadable("a large or batched triangular solve")
-        p, lower = self.program, params["lower"] ^ bool(params["transpose_a"])
-        A = a.T if params["transpose_a"] else a
-        if not params["left_side"]:
-            A, lower, b = A.T, not lower, b.T
-        n, X = A.shape[0], b.copy()
-        for c in range(X.shape[1]):
-            for i in range(n) if lower else range(n - 1, -1, -1):
-                entry = X[i, c]
-                for j in range(i) if lower else range(i + 1, n):
-                    entry = p.binary("sub", entry, p.binary("mul", A[i, j], X[j, c]))
-                X[i, c] = entry if params["unit_diagonal"] else p.binary("div", entry, A[i, i])
-        return [X if params["left_side"] else X.T]
-
     # --- indices known while reading -------------------------------------------------------------------------
 
     def _gather(self, equation, params, x):
@@ -386,14 +332,18 @@ class _Reader:
                 stacked.append(np.stack(rows if all(map(constant, rows)) else list(map(as_objects, rows))))
         return [*carry, *stacked]
 
-    def _while(self, _, params, x):
+    def _while(self, equation, params, x):
         test, body = (jax_interface.opened(params[name]) for name in ("cond_jaxpr", "body_jaxpr"))
         n, m = params["cond_nconsts"], params["body_nconsts"]
         for_test, for_body, carry = x[:n], x[n : n + m], x[n + m :]
         for _ in range(10_000):
             go_on = self.run(test, [*for_test, *carry])[0]
             if not constant(go_on) and type(go_on[()]) is int:
-                raise Unreadable("a loop whose end depends on values")
+                if not self.loops:
+                    raise Unreadable("a loop whose end depends on values")
+                dtypes = [v.aval.dtype for v in equation.invars]
+                parts = (test, for_test, dtypes[:n]), (body, for_body, dtypes[n : n + m])
+                return read_loop(self, parts, carry, dtypes[n + m :])
             if not go_on[()]:
                 return carry
             carry = self.run(body, [*for_body, *carry])
@@ -412,6 +362,20 @@ class _Reader:
             np.asarray(self.select(*np.broadcast_arrays(choice, as_objects(a), as_objects(b))), object)
             for a, b in zip(no, yes, strict=True)
         ]
+
+    def known(self, equation, x: np.ndarray) -> np.ndarray:
+        """The operand of an equation that can be computed for numbers alone, such as the free axes of a known loop."""
+        flat = [self.operand(element) for element in as_objects(x).ravel()]
+        if any(type(element) is int for element in flat):
+            raise Unreadable(f"the operation {equation.primitive.name}")
+        return np.array(flat, equation.invars[0].aval.dtype).reshape(x.shape)
+
+    def _argmax(self, equation, params, x):
+        return [np.asarray(np.argmax(self.known(equation, x[0]), params["axes"][0]))]
+
+    def _eigh(self, equation, _, x):
+        values, vectors = np.linalg.eigh(self.known(equation, x[0]), "L")
+        return [vectors, values]
 
     def _custom_linear_solve(self, _, params, x):
         inner, arguments = jax_interface.linear_solve(params, x)

@@ -18,28 +18,19 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Shaped
 
-from jaxsoa.dynamics.articulated import on_first, on_last, riccati_step, updated
+from jaxsoa.dynamics.articulated import on_first, on_last
 from jaxsoa.dynamics.inverse import dissipation
-from jaxsoa.dynamics.newton_euler import link_sums
+from jaxsoa.dynamics.motion import Drive, Filtered, filter_step, filtered_inward, on, smoothed_outward
+from jaxsoa.dynamics.newton_euler import Bodies, gravity_upward, link_sums, net_forces, spread
 from jaxsoa.dynamics.springs import unsprung_along
 from jaxsoa.eager import compiled
-from jaxsoa.linearized import spatial_components as sc
 from jaxsoa.linearized.composite import force_ring, gyroscopic_ring
 from jaxsoa.linearized.inverse import dissipation_rate
 from jaxsoa.linearized.rates import AxisRates, axis_rates
-from jaxsoa.linearized.spatial_components import Spatial, Vector
-from jaxsoa.linearized.state import (
-    Moving,
-    base_motion,
-    fixed_point_acceleration,
-    moving_state,
-    net_forces,
-    spread,
-    zeros_of_one,
-)
+from jaxsoa.linearized.state import Moving, fixed_point_acceleration, moving_state, zeros_of_one
 from jaxsoa.model.multibody import Multibody
-from jaxsoa.spatial import ops
-from jaxsoa.spatial.inertia import SpatialInertia
+from jaxsoa.spatial import ops, pairs
+from jaxsoa.spatial.pairs import Spatial, Vector
 from jaxsoa.sweeps import gather, scatter
 
 
@@ -52,40 +43,30 @@ class _Sources(NamedTuple):
     displacement: Spatial  # H* dq, to cross with the force that the degree carries inboard
 
 
-def _on(where, robot: Multibody, tree):
-    return jax.tree.map(lambda x: where(robot, x), tree)
-
-
 def _displacements(robot: Multibody, moves: Spatial) -> Spatial:
     """H* dq where the degrees inboard feel it: where a joint's degrees have no order, all on the first of them."""
     topology = robot.topology
     if not any(joint.rates_in_child_axes for joint in topology.joints):
         return moves
     whole = np.repeat([j.rates_in_child_axes for j in topology.joints], [j.nv for j in topology.joints])
-    totals = _on(on_first, robot, link_sums(robot, moves))
-    return jax.tree.map(lambda x, total: jnp.where(jnp.asarray(whole), total, x), moves, totals)
+    totals = on(on_first, robot, link_sums(robot, moves))
+    return jax.tree.map(lambda x, total: jnp.where(jnp.asarray(whole)[:, None], total, x), moves, totals)
 
 
 def _sources(robot: Multibody, rates: AxisRates, dq: Array, dv: Array, da: Array | None) -> _Sources:
     axis, rate, spin, second = rates
-    increment = sc.add(sc.scale(dv, sc.add(rate, spin)), sc.scale(dq, second))
+    increment = pairs.add(pairs.scale(dv, pairs.add(rate, spin)), pairs.scale(dq, second))
     if da is not None:
-        increment = sc.add(increment, sc.scale(da, axis))
-    moves = sc.scale(dq, axis)
-    turning = ops.add(ops.scale(dv, axis[0]), ops.scale(dq, rate[0]))
+        increment = pairs.add(increment, pairs.scale(da, axis))
+    moves = pairs.scale(dq, axis)
+    turning = ops.scale(dv, axis[0]) + ops.scale(dq, rate[0])
     return _Sources(increment, turning, moves[0], _displacements(robot, moves))
 
 
 def _ring_forces(moving: Moving, theta: Vector, swing: Vector, f_ext: Array | None) -> Spatial:
     """B theta on each link, and what external forces do that keep their direction while the link turns."""
     force = gyroscopic_ring(moving.body, moving.velocity).times(theta)
-    return force if f_ext is None else sc.add(force, force_ring(ops.split_spatial(f_ext)).times(swing))
-
-
-def _last(robot: Multibody, tree):
-    """Per link, of arrays per degree of freedom."""
-    topology = robot.topology
-    return sc.take(tree, None if topology.single_dof else np.flatnonzero(topology.dof_is_last))
+    return force if f_ext is None else pairs.add(force, force_ring(pairs.halves(f_ext)).times(swing))
 
 
 def _vectors(robot: Multibody, **vectors: Array) -> list[Array]:
@@ -120,33 +101,33 @@ def inverse_dynamics_perturbation(
         bare, _, d_pull = unsprung_along(robot, q, dq)
         return inverse_dynamics_perturbation(bare, q, v, a, dq, dv, da, f_ext) - d_pull
     moving = moving_state(robot, q, v)
-    source = sc.add(link_sums(robot, sc.scale(a, moving.axis)), moving.bias)
-    alpha = spread(robot, moving.offset, source, base_motion(robot, source))
+    source = pairs.add(link_sums(robot, pairs.scale(a, moving.axis)), moving.bias)
+    alpha = spread(robot, moving.offset, source, gravity_upward(robot, source))
     fixed = fixed_point_acceleration(moving.velocity, alpha)
     rates = axis_rates(robot, moving.axis, moving.velocity, fixed, v, a)
     new = _sources(robot, rates, dq, dv, da)
 
     def outward(parent, x):  # step 2, eq. 3.4
         (beta, theta, swing), (offset, increment, turning, turn) = parent, x
-        beta = sc.add(sc.carry_motion(offset, beta), increment)
-        motion = (beta, ops.add(theta, turning), ops.add(swing, turn))
+        beta = pairs.add(pairs.carry_motion(offset, beta), increment)
+        motion = (beta, theta + turning, swing + turn)
         return motion, motion
 
     increments = link_sums(robot, new.increment)
     turnings, swings = (link_sums(robot, x) for x in (new.turning, new.swing))
     xs = (moving.offset, increments, turnings, swings)
     beta, theta, swing = scatter(robot.topology.link_plan, outward, zeros_of_one(xs[1:]), xs)
-    force = sc.add(moving.body.times(beta), _ring_forces(moving, theta, swing, f_ext))
+    force = pairs.add(moving.body.times(*beta), _ring_forces(moving, theta, swing, f_ext))
 
     def inward(children, x):  # step 3, eq. 3.5
         f, eta = children
         net, force, displacement, axis, offset = x
-        f, eta = sc.add(f, net), sc.add(eta, force)
-        passed = sc.add(eta, sc.cross_force(displacement, f))
-        return (sc.carry_force(offset, f), sc.carry_force(offset, passed)), sc.dot(axis, eta)
+        f, eta = pairs.add(f, net), pairs.add(eta, force)
+        passed = pairs.add(eta, pairs.cross_force(displacement, f))
+        return (pairs.carry_force(offset, f), pairs.carry_force(offset, passed)), pairs.dot(axis, eta)
 
-    forces = _on(on_last, robot, (net_forces(moving, alpha, f_ext), force))
-    xs = (*forces, new.displacement, moving.axis, _on(on_first, robot, moving.offset))
+    forces = on(on_last, robot, (net_forces(moving.body, moving.velocity[0], alpha, f_ext), force))
+    xs = (*forces, new.displacement, moving.axis, on(on_first, robot, moving.offset))
     _, torque = gather(robot.topology.dof_plan, inward, zeros_of_one(forces), xs)
     return torque + robot.armature * da + dissipation_rate(robot, v) * dv
 
@@ -178,41 +159,12 @@ def forward_dynamics_perturbation(
     if robot.springs is not None:
         bare, pull, d_pull = unsprung_along(robot, q, dq)
         return forward_dynamics_perturbation(bare, q, v, tau + pull, dq, dv, dtau + d_pull, f_ext)
-    plan = robot.topology.dof_plan
     moving = moving_state(robot, q, v)
-    bias_force = moving.body.gyroscopic(moving.velocity[0])
-    if f_ext is not None:
-        bias_force = sc.subtract(bias_force, ops.split_spatial(f_ext))
-    bias, offset = _on(on_first, robot, (moving.bias, moving.offset))
-    bias_force, body = _on(on_last, robot, (bias_force, moving.body))
-    effort = tau - dissipation(robot, v)
-
-    def riccati(children, x):  # eq. 4.3, with the filter of forward dynamics
-        P, z = children
-        body, b, bias, axis, offset, effort, armature = x
-        r = riccati_step(SpatialInertia.expanded(P), body.full(), axis[0], axis[1], armature)
-        z = sc.add(z, r.inertia.times(*bias), b)
-        nu = (effort - sc.dot(axis, z)) * r.pivot_inverse
-        up = sc.add(z, sc.scale(nu, r.force_per_rate))
-        factors = (r.inertia.compact(), r.force_per_rate, r.gain, r.pivot_inverse)
-        return (updated(r).shifted(offset).compact(), sc.carry_force(offset, up)), (factors, nu)
-
-    zero = jnp.zeros((), effort.dtype)
-    vector, matrix = (zero,) * 3, ((zero,) * 3,) * 3
-    start = (SpatialInertia(matrix, matrix, matrix).compact(), (vector, vector))
-    xs = (body, bias_force, bias, moving.axis, offset, effort, robot.armature)
-    _, (factors, nu) = gather(plan, riccati, start, xs)
-
-    def smooth(parent, x):
-        gain, nu, axis, offset, bias = x
-        motion = sc.carry_motion(offset, parent)
-        a = nu - sc.dot(gain, motion)
-        motion = sc.add(motion, bias, sc.scale(a, axis))
-        return motion, (a, motion)
-
-    xs = (factors[2], nu, moving.axis, offset, bias)
-    a, alpha = scatter(plan, smooth, base_motion(robot, xs), xs)
-    alpha = _last(robot, alpha)
+    bodies = Bodies(moving.offset, moving.axis, moving.velocity[0], moving.bias, moving.body)
+    filtered = filtered_inward(robot, bodies, f_ext, Drive(tau - dissipation(robot, v), None, None))  # eq. 4.3
+    a, _ = smoothed_outward(robot, filtered)
+    source = pairs.add(link_sums(robot, pairs.scale(a, moving.axis)), moving.bias)
+    alpha = spread(robot, moving.offset, source, gravity_upward(robot, source))
     fixed = fixed_point_acceleration(moving.velocity, alpha)
     new = _sources(robot, axis_rates(robot, moving.axis, moving.velocity, fixed, v, a), dq, dv, None)
 
@@ -222,20 +174,25 @@ def forward_dynamics_perturbation(
 
     xs = (link_sums(robot, new.turning), link_sums(robot, new.swing))
     theta, swing = scatter(robot.topology.link_plan, outward, zeros_of_one(xs), xs)
-    forces = (net_forces(moving, alpha, f_ext), _ring_forces(moving, theta, swing, f_ext))
+    forces = (net_forces(moving.body, moving.velocity[0], alpha, f_ext), _ring_forces(moving, theta, swing, f_ext))
 
-    def filtering(children, x):  # eq. 4.16-4.17
+    return _perturbed(robot, filtered, new, forces, dtau - dissipation_rate(robot, v) * dv)
+
+
+def _perturbed(robot: Multibody, filtered: Filtered, new: _Sources, forces: tuple, effort: Array) -> Array:
+    """The filter and the smoother again, with the same P, D and G (eq. 4.16-4.18)."""
+
+    def filtering(children, x):
         f, z = children
-        net, force, new, axis, offset, dtau, (P, u, _, inverse) = x
-        f = sc.add(f, net)
-        z = sc.add(z, force, SpatialInertia.expanded(P).times(*new.increment))
-        e = (dtau - sc.dot(axis, z)) * inverse
-        up = sc.add(z, sc.scale(e, u), sc.cross_force(new.displacement, f))
-        return (sc.carry_force(offset, f), sc.carry_force(offset, up)), e
+        net, force, new, axis, offset, effort, P, u, inverse = x
+        f = pairs.add(f, net)
+        nu, up, _ = filter_step(z, P, u, inverse, axis, new.increment, force, effort)
+        up = pairs.add(up, pairs.cross_force(new.displacement, f))
+        return (pairs.carry_force(offset, f), pairs.carry_force(offset, up)), nu
 
-    forces = _on(on_last, robot, forces)
-    effort = dtau - dissipation_rate(robot, v) * dv
-    xs = (*forces, new, moving.axis, offset, effort, factors)
-    _, nu = gather(plan, filtering, zeros_of_one(forces), xs)
-    xs = (factors[2], nu, moving.axis, offset, new.increment)  # eq. 4.18
-    return scatter(plan, smooth, zeros_of_one(forces[0]), xs)[0]
+    P, u, _, _, inverse, _, axis, offset, _ = filtered
+    forces = on(on_last, robot, forces)
+    xs = (*forces, new, axis, offset, effort, P, u, inverse)
+    base = zeros_of_one(forces)
+    _, nu = gather(robot.topology.dof_plan, filtering, base, xs)
+    return smoothed_outward(robot, filtered._replace(nu=nu, bias=new.increment), base[0])[0]

@@ -25,10 +25,10 @@ import numpy as np
 from jaxtyping import Array
 
 from jaxsoa.indexing import take_rows
-from jaxsoa.linearized import spatial_components as sc
-from jaxsoa.linearized.spatial_components import Spatial
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.model.topology import Topology
+from jaxsoa.spatial import pairs
+from jaxsoa.spatial.pairs import Spatial
 
 
 @cache
@@ -69,7 +69,7 @@ def joint_sums(robot: Multibody, x: Spatial, *, outboard: bool) -> Spatial:
 
 
 class AxisRates(NamedTuple):
-    """Per degree of freedom, in components, at the link's origin, world axes."""
+    """Per degree of freedom, at the link's origin, world axes."""
 
     axis: Spatial  # H*
     rate: Spatial
@@ -82,17 +82,17 @@ def axis_rates(
 ) -> AxisRates:
     """`axis` per degree of freedom; `velocity` and `acceleration` (at a point fixed in space) per link."""
     links = dof_links(robot.topology)
-    U, A = sc.take(velocity, links), sc.take(acceleration, links)
+    U, A = pairs.take(velocity, links), pairs.take(acceleration, links)
     if links is None:
-        rate = spin = sc.cross_motion(U, axis)
+        rate = spin = pairs.cross_motion(U, axis)
     else:
         whole = np.repeat([j.rates_in_child_axes for j in robot.topology.joints], [j.nv for j in robot.topology.joints])
-        keep = jnp.asarray(whole).reshape(-1, *(1,) * (v.ndim - 1))
+        keep = jnp.asarray(whole)[:, None]
         link_velocity = U
-        U = sc.subtract(U, joint_sums(robot, sc.scale(v, axis), outboard=True))
+        U = pairs.subtract(U, joint_sums(robot, pairs.scale(v, axis), outboard=True))
         own = jax.tree.map(lambda x, y: jnp.where(keep, x, y), link_velocity, U)
-        spin = sc.cross_motion(own, axis)
-        source = sc.add(sc.scale(a, axis), sc.scale(v, spin))
-        A = sc.subtract(A, joint_sums(robot, source, outboard=True))
-        rate = sc.cross_motion(U, axis)
-    return AxisRates(axis, rate, spin, sc.add(sc.cross_motion(A, axis), sc.cross_motion(U, rate)))
+        spin = pairs.cross_motion(own, axis)
+        source = pairs.add(pairs.scale(a, axis), pairs.scale(v, spin))
+        A = pairs.subtract(A, joint_sums(robot, source, outboard=True))
+        rate = pairs.cross_motion(U, axis)
+    return AxisRates(axis, rate, spin, pairs.add(pairs.cross_motion(A, axis), pairs.cross_motion(U, rate)))

@@ -11,8 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Shaped
 
-from jaxsoa.dynamics.inverse import base_acceleration
-from jaxsoa.dynamics.kinematics import Kinematics, accelerations, joint_rates, moving_kinematics
+from jaxsoa.dynamics.kinematics import Kinematics, accelerations, gravity_upward, joint_rates, moving_kinematics
 from jaxsoa.eager import compiled
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.spatial import ops
@@ -58,7 +57,7 @@ def regressor(
     q, v, a = robot.check_q(q), robot.check_v(v), robot.check_v(a, "a")
     kin, vel = moving_kinematics(robot, q, v)
     source = joint_rates(robot, kin.axes, a) + vel.bias
-    alpha = accelerations(robot, kin.offset, source, base_acceleration(robot, source))
+    alpha = accelerations(robot, kin.offset, source, gravity_upward(robot, source))
 
     turned = jax.vmap(in_link_axes)(kin.rotation, alpha)
     W = jax.vmap(link_regressor)(jax.vmap(ops.matvec_t)(kin.rotation, vel.angular), turned)
@@ -85,6 +84,7 @@ def carried_inboard(robot: Multibody, kin: Kinematics, W: Float[Array, "n 6 10"]
     return jnp.swapaxes(Y, 0, 1).reshape(topology.nv, 10 * topology.n_links)
 
 
+@compiled
 def inertial_parameters(robot: Multibody) -> Float[Array, " ten_n"]:
     """pi of a model: ten numbers per link, in the order of `PARAMETERS`.
 

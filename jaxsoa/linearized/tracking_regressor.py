@@ -13,13 +13,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Shaped
 
 from jaxsoa.dynamics.coriolis import two_motions
-from jaxsoa.dynamics.inverse import base_acceleration
-from jaxsoa.dynamics.kinematics import accelerations, joint_rates
+from jaxsoa.dynamics.kinematics import accelerations, gravity_upward, joint_rates
+from jaxsoa.eager import compiled
 from jaxsoa.linearized.regressor import carried_inboard, in_link_axes, inertia_columns, link_regressor
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.spatial import ops
 
 
+@compiled
 def tracking_regressor(
     robot: Multibody,
     q: Shaped[Array, " nq"],
@@ -40,7 +41,7 @@ def tracking_regressor(
     q, v, w, a = robot.check_q(q), robot.check_v(v), robot.check_v(w, "w"), robot.check_v(a, "a")
     kin, V, W, dW = two_motions(robot, q, v, w)
     source = joint_rates(robot, kin.axes, a)
-    alpha = accelerations(robot, kin.offset, source, base_acceleration(robot, source)) + dW
+    alpha = accelerations(robot, kin.offset, source, gravity_upward(robot, source)) + dW
 
     def of_link(R, V, W, alpha):
         V, W, alpha = (in_link_axes(R, x) for x in (V, W, alpha))

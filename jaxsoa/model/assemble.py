@@ -6,7 +6,6 @@ import dataclasses
 import heapq
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxsoa.model.description import JointDescription, LinkDescription, ModelError, RobotDescription
@@ -152,7 +151,8 @@ def assemble(
         arrays = {key: value.astype(dtype) for key, value in given.items()}
     check_arrays(description.source, topology, arrays)
     check_what_vanished(description.source, topology, given, arrays)
-    leaves = {key: jnp.asarray(value) for key, value in arrays.items()}
+    # `jnp.asarray` compiles a program for every shape; this one may share memory with NumPy's arrays, which are new.
+    leaves = {key: jax.device_put(value) for key, value in arrays.items()}
     ranges = Limits(**{field: leaves.pop(f"limits.{field}") for field in limits})
     springs = RestSprings(leaves.pop("stiffness"), leaves.pop("rest")) if stiffness.any() else None
     return Multibody(topology=topology, limits=ranges, springs=springs, **leaves)
@@ -184,9 +184,7 @@ def _with_floating_base(description: RobotDescription) -> RobotDescription:
         dataclasses.replace(j, name="floating_base_fixed") if j.name == free.name and JOINT_KINDS[j.kind].nv == 0 else j
         for j in description.joints
     ]
-    return dataclasses.replace(
-        description, links=(LinkDescription(world), *description.links), joints=(free, *joints)
-    )
+    return dataclasses.replace(description, links=(LinkDescription(world), *description.links), joints=(free, *joints))
 
 
 def _merge(parts: list[tuple[np.ndarray, np.ndarray, LinkDescription]]) -> tuple[float, np.ndarray, np.ndarray]:

@@ -21,11 +21,11 @@ from jaxsoa.model.rods import Section, rod_pieces
 class Builder:
     """Describe a robot one link at a time, then `build()` it.
 
-        builder = Builder("pendulum")
-        builder.link("rod", joint="revolute", axis=(0, 1, 0), mass=1.0, com=(0, 0, -0.5))
-        builder.link("bob", joint="revolute", parent="rod", position=(0, 0, -1), axis=(0, 1, 0), mass=0.5)
-        builder.frame("tip", link="bob", position=(0, 0, -1))
-        robot = builder.build()
+    builder = Builder("pendulum")
+    builder.link("rod", joint="revolute", axis=(0, 1, 0), mass=1.0, com=(0, 0, -0.5))
+    builder.link("bob", joint="revolute", parent="rod", position=(0, 0, -1), axis=(0, 1, 0), mass=0.5)
+    builder.frame("tip", link="bob", position=(0, 0, -1))
+    robot = builder.build()
     """
 
     def __init__(self, name: str = "robot", *, root: str = "base"):
@@ -58,9 +58,9 @@ class Builder:
         further keywords are per degree of freedom: armature, damping, friction, stiffness (of a
         spring, whose `rest` is one number per coordinate), lower, upper, effort, velocity.
         """
-        inertia = np.zeros((3, 3)) if inertia is None else np.asarray(inertia, float)
-        self._links.append(LinkDescription(name, float(mass), np.asarray(com, float), inertia))
-        rotation = np.eye(3) if rotation is None else np.asarray(rotation, float)
+        inertia = np.zeros((3, 3)) if inertia is None else np.array(inertia, float)
+        self._links.append(LinkDescription(name, float(mass), np.array(com, float), inertia))
+        rotation = np.eye(3) if rotation is None else np.array(rotation, float)
         self._joints.append(
             JointDescription(
                 joint_name or f"{name}_joint",
@@ -68,9 +68,9 @@ class Builder:
                 self.root if parent is None else parent,
                 name,
                 rotation,
-                np.asarray(position, float),
-                np.asarray(axis, float),
-                np.asarray(axis2, float),
+                np.array(position, float),
+                np.array(axis, float),
+                np.array(axis2, float),
                 pitch,
                 **per_degree,
             )
@@ -124,8 +124,8 @@ class Builder:
 
     def frame(self, name: str, *, link: str | None = None, rotation=None, position=(0.0, 0.0, 0.0)) -> Builder:
         """Add a named frame fixed to a link (to the root when none is named)."""
-        rotation = np.eye(3) if rotation is None else np.asarray(rotation, float)
-        self._frames.append(FrameDescription(name, link or self.root, rotation, np.asarray(position, float)))
+        rotation = np.eye(3) if rotation is None else np.array(rotation, float)
+        self._frames.append(FrameDescription(name, link or self.root, rotation, np.array(position, float)))
         return self
 
     def describe(self) -> RobotDescription:

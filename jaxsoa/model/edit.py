@@ -6,7 +6,6 @@ locked joint may be traced: the edited robot is differentiable by it. Each funct
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,149 +16,57 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Shaped
 
+from jaxsoa.model import edit_parts as parts
 from jaxsoa.model.description import ModelError, abbreviated
 from jaxsoa.model.joints import JointGeometry
 from jaxsoa.model.multibody import Multibody, RestSprings
-from jaxsoa.model.topology import Topology
-
-_FIELDS = tuple(field.name for field in dataclasses.fields(Multibody))
-
-
-def _present(*names: str) -> tuple[str, ...]:
-    return tuple(name for name in names if name in _FIELDS)
-
-
-PER_LINK = _present("joint_rotation", "joint_position", "axis", "axis2", "pitch", "mass", "com", "inertia")
-PER_DOF = _present("armature", "damping", "friction", "limits")
-PER_FRAME = _present("frame_rotation", "frame_position")
-
-Pose = tuple[Array, Array]
-Body = tuple[Array, Array, Array]  # mass, centre of mass, inertia about it
-
-
-def _on_host(tree: Any) -> Any:
-    """Concrete numbers as NumPy arrays: a hundred small operations of NumPy take less time than one compilation."""
-    return jax.tree.map(lambda x: x if isinstance(x, Tracer) else np.asarray(x), tree)
-
-
-def _xp(*arrays: Any) -> Any:
-    """The array module that can hold all of these."""
-    return np if all(isinstance(x, np.ndarray | np.generic) for x in arrays) else jnp
-
-
-def _stack(arrays: Sequence[Array]) -> Array:
-    return _xp(*arrays).stack(arrays)
-
-
-def _concatenate(arrays: Sequence[Array]) -> Array:
-    return _xp(*arrays).concatenate(arrays)
-
-
-def _finished(topology: Topology, leaves: dict[str, Any]) -> Multibody:
-    return Multibody(topology=topology, **jax.tree.map(jnp.asarray, leaves))
-
-
-def _compose(a: Pose, b: Pose) -> Pose:
-    return a[0] @ b[0], a[0] @ b[1] + a[1]
-
-
-def _identity(robot: Multibody) -> Any:
-    return np.eye(3, dtype=robot.dtype), np.zeros(3, robot.dtype)
-
-
-def _leaves(robot: Multibody) -> dict[str, Any]:
-    return {name: getattr(robot, name) for name in _FIELDS if name != "topology"}
-
-
-def _topology(old: Topology, **changes) -> Topology:
-    fields = ("name", "parents", "kinds", "link_names", "joint_names", "frame_names", "frame_links", "mimics")
-    return Topology(**({field: getattr(old, field) for field in fields} | changes))
-
-
-def _moved(pose: Pose, body: Body) -> Body:
-    R, p = pose
-    mass, com, inertia = body
-    return mass, R @ com + p, R @ inertia @ R.T
-
-
-def _joined(bodies: Sequence[Body]) -> Body:
-    """Bodies welded together, all in the same axes: masses add, inertias by Steiner's theorem."""
-    mass = sum((m for m, _, _ in bodies[1:]), bodies[0][0])
-    moment = sum((m * c for m, c, _ in bodies[1:]), bodies[0][0] * bodies[0][1])
-    com = moment / _xp(mass).where(mass > 0, mass, 1).astype(moment.dtype)
-    inertia = 0 * bodies[0][2]
-    for m, c, own in bodies:
-        d = c - com
-        inertia = inertia + own + m * (d @ d * np.eye(3, dtype=d.dtype) - _xp(d).outer(d, d))
-    return mass, com, inertia
-
-
-def _body(robot: Multibody, link: int) -> Body:
-    if link < 0:
-        return robot.base_mass, robot.base_com, robot.base_inertia
-    return robot.mass[link], robot.com[link], robot.inertia[link]
-
-
-def _array(robot: Multibody, value, shape: tuple[int, ...], what: str) -> Array:
-    value = jnp.asarray(value, robot.dtype) if isinstance(value, Tracer) else np.asarray(value, robot.dtype)
-    if value.shape != shape:
-        raise ModelError(f"{what} must have shape {shape}, got {value.shape}.")
-    if not isinstance(value, Tracer) and not np.isfinite(value).all():
-        raise ModelError(f"{what} must be finite, got {np.asarray(value).tolist()}.")
-    return value  # pyright: ignore[reportReturnType]
-
-
-def _pose(robot: Multibody, rotation, position, what: str) -> Pose:
-    R = _array(robot, np.eye(3) if rotation is None else rotation, (3, 3), f"The rotation of {what}")
-    if not isinstance(R, Tracer):
-        turned = np.asarray(R, float)
-        if not np.allclose(turned @ turned.T, np.eye(3), atol=1e-5) or np.linalg.det(turned) < 0:
-            raise ModelError(f"The rotation of {what} is no rotation matrix: {turned.tolist()}.")
-    return R, _array(robot, position, (3,), f"The position of {what}")
-
 
 # --- one link or frame more ---------------------------------------------------------------------------------------
 
 
 def with_frame(robot: Multibody, name: str, parent: str, rotation=None, position=(0.0, 0.0, 0.0)) -> Multibody:
     """The robot with one more frame: `rotation` (3, 3) and `position` (3,) seen from the frame `parent`."""
-    topology, robot = robot.topology, _on_host(robot)
+    topology, robot = robot.topology, parts.on_host(robot)
     row = topology.frame_number(parent)
     if name in robot.frame_names:
         raise ModelError(f"Robot {robot.name!r} already has a frame named {name!r}.")
     place = (robot.frame_rotation[row], robot.frame_position[row])
-    R, p = _compose(place, _pose(robot, rotation, position, f"frame {name!r}"))
+    R, p = parts.compose(place, parts.checked_pose(robot, rotation, position, f"frame {name!r}"))
     names, links = (*robot.frame_names, name), (*topology.frame_links, topology.frame_links[row])
-    leaves = _leaves(robot) | {
-        "frame_rotation": _concatenate([robot.frame_rotation, R[None]]),
-        "frame_position": _concatenate([robot.frame_position, p[None]]),
+    leaves = parts.leaves(robot) | {
+        "frame_rotation": parts.concatenate([robot.frame_rotation, R[None]]),
+        "frame_position": parts.concatenate([robot.frame_position, p[None]]),
     }
-    return _finished(_topology(topology, frame_names=names, frame_links=links), leaves)
+    return parts.finished(parts.changed_topology(topology, frame_names=names, frame_links=links), leaves)
 
 
 def with_payload(robot: Multibody, frame: str, mass, com=(0.0, 0.0, 0.0), inertia=None) -> Multibody:
     """The robot with a rigid body fixed to a frame: its inertia (3, 3) is about `com`, both in the frame's axes."""
-    robot = _on_host(robot)
+    robot = parts.on_host(robot)
     row = robot.topology.frame_number(frame)
     link = robot.topology.frame_links[row]
-    mass = _array(robot, mass, (), "A payload's mass")
+    mass = parts.checked_array(robot, mass, (), "A payload's mass")
     if not isinstance(mass, Tracer) and mass < 0:
         raise ModelError(f"A payload's mass must not be negative, got {float(mass)}.")
-    com = _array(robot, com, (3,), "A payload's centre of mass")
-    inertia = _array(robot, np.zeros((3, 3)) if inertia is None else inertia, (3, 3), "A payload's inertia")
-    load = _moved((robot.frame_rotation[row], robot.frame_position[row]), (mass, com, inertia))
-    return _finished(robot.topology, _leaves(robot) | _with_body(_leaves(robot), link, [_body(robot, link), load]))
+    com = parts.checked_array(robot, com, (3,), "A payload's centre of mass")
+    inertia = parts.checked_array(
+        robot, np.zeros((3, 3)) if inertia is None else inertia, (3, 3), "A payload's inertia"
+    )
+    load = parts.moved((robot.frame_rotation[row], robot.frame_position[row]), (mass, com, inertia))
+    return parts.finished(
+        robot.topology, parts.leaves(robot) | _with_body(parts.leaves(robot), link, [parts.body_of(robot, link), load])
+    )
 
 
-def _with_body(leaves: dict[str, Any], link: int, bodies: Sequence[Body]) -> dict[str, Any]:
+def _with_body(leaves: dict[str, Any], link: int, bodies: Sequence[parts.Body]) -> dict[str, Any]:
     """The leaves that change when the body of a link (or of the base) is these bodies welded together."""
-    names, values = ("mass", "com", "inertia"), _joined(bodies)
+    names, values = ("mass", "com", "inertia"), parts.joined(bodies)
     if link < 0:
         return {f"base_{name}": value for name, value in zip(names, values, strict=True)}
     rows = {name: list(leaves[name]) for name in names}
     for name, value in zip(names, values, strict=True):
         rows[name][link] = value
-    return {name: _stack(rows[name]) for name in names}
+    return {name: parts.stack(rows[name]) for name in names}
 
 
 def rename(
@@ -184,7 +91,7 @@ def rename(
         if twice:
             raise ModelError(f"Renaming gives two {what} of robot {robot.name!r} the name {abbreviated(twice)}.")
     mimics = [(new(joint), new(target), *numbers) for joint, target, *numbers in topology.mimics]
-    changed = _topology(
+    changed = parts.changed_topology(
         topology,
         name=topology.name if name is None else name,
         link_names=[new(n) for n in topology.link_names],
@@ -192,7 +99,7 @@ def rename(
         frame_names=frames,
         mimics=mimics,
     )
-    return Multibody(topology=changed, **_leaves(robot))
+    return Multibody(topology=changed, **parts.leaves(robot))
 
 
 # --- fewer joints -------------------------------------------------------------------------------------------------
@@ -206,8 +113,8 @@ def lock(robot: Multibody, joints: Sequence[str] | str, q: Shaped[Array, " nq"] 
     topology = robot.topology
     joints = (joints,) if isinstance(joints, str) else tuple(joints)
     locked = {topology.joint_number(name) for name in joints}
-    held = _on_host(robot.neutral() if q is None else robot.check_q(q))
-    robot = _on_host(robot)
+    held = parts.on_host(robot.neutral() if q is None else robot.check_q(q))
+    robot = parts.on_host(robot)
     _check_inside_limits(robot, sorted(locked), held)
     for joint, target, *_ in topology.mimics:
         if target in joints and joint not in joints:
@@ -219,24 +126,24 @@ def lock(robot: Multibody, joints: Sequence[str] | str, q: Shaped[Array, " nq"] 
 
     # Where every old link is now: the moving link (or base) that carries it, and its pose there.
     carrier: dict[int, int] = {-1: -1}
-    pose: dict[int, Pose] = {-1: _identity(robot)}
-    placements: dict[int, Pose] = {}
-    members: dict[int, list[Body]] = {-1: [_body(robot, -1)]} | {new: [] for new in number.values()}
+    pose: dict[int, parts.Pose] = {-1: parts.identity(robot)}
+    placements: dict[int, parts.Pose] = {}
+    members: dict[int, list[parts.Body]] = {-1: [parts.body_of(robot, -1)]} | {new: [] for new in number.values()}
     for k, parent in enumerate(topology.parents):
-        placed = _compose(pose[parent], (robot.joint_rotation[k], robot.joint_position[k]))
+        placed = parts.compose(pose[parent], (robot.joint_rotation[k], robot.joint_position[k]))
         if k in locked:
-            carrier[k], pose[k] = carrier[parent], _compose(placed, _joint_pose(robot, k, held))
+            carrier[k], pose[k] = carrier[parent], parts.compose(placed, _joint_pose(robot, k, held))
         else:
-            carrier[k], pose[k], placements[k] = number[k], _identity(robot), placed
-        members[carrier[k]].append(_moved(pose[k], _body(robot, k)))
+            carrier[k], pose[k], placements[k] = number[k], parts.identity(robot), placed
+        members[carrier[k]].append(parts.moved(pose[k], parts.body_of(robot, k)))
     parents = [carrier[topology.parents[k]] for k in kept]
     return _selected(robot, kept, parents, placements, members, carrier, pose)
 
 
-def _joint_pose(robot: Multibody, link: int, q: Array) -> Pose:
+def _joint_pose(robot: Multibody, link: int, q: Array) -> parts.Pose:
     unit = [jnp.asarray(x[link] / (x[link] @ x[link]) ** 0.5) for x in (robot.axis, robot.axis2)]
     geometry = JointGeometry(unit[0], unit[1], jnp.asarray(robot.pitch[link]))
-    return _on_host(robot.joint_of(link).transform(geometry, jnp.asarray(q[robot.topology.q_slices[link]])))
+    return parts.on_host(robot.joint_of(link).transform(geometry, jnp.asarray(q[robot.topology.q_slices[link]])))
 
 
 def _check_inside_limits(robot: Multibody, links: Sequence[int], q: Array) -> None:
@@ -261,7 +168,7 @@ def subtree(robot: Multibody, root: str, tips: Sequence[str] | str | None = None
     With `tips` only the chains from there to these frames remain. The new base stands at the world's origin, unless it
     is the old one.
     """
-    topology, robot = robot.topology, _on_host(robot)
+    topology, robot = robot.topology, parts.on_host(robot)
     base = topology.frame_links[topology.frame_number(root)]
     support = topology.link_support
     below = [k for k in range(robot.n_links) if k != base and (base < 0 or support[k, base])]
@@ -280,20 +187,20 @@ def subtree(robot: Multibody, root: str, tips: Sequence[str] | str | None = None
         if pair == [True, False]:
             raise ModelError(f"Joint {joint!r} mimics {target!r}, which is not in the subtree of {root!r}.")
     placements = {k: (robot.joint_rotation[k], robot.joint_position[k]) for k in below}
-    members = {new: [_body(robot, old)] for old, new in number.items()}
-    same = {old: _identity(robot) for old in number}
+    members = {new: [parts.body_of(robot, old)] for old, new in number.items()}
+    same = {old: parts.identity(robot) for old in number}
     cut = _selected(robot, below, [number[topology.parents[k]] for k in below], placements, members, number, same)
-    return cut if base < 0 else cut.with_base(*_identity(cut))
+    return cut if base < 0 else cut.with_base(*parts.identity(cut))
 
 
 def _selected(
     robot: Multibody,
     kept: Sequence[int],
     parents: Sequence[int],
-    placements: Mapping[int, Pose],
-    members: Mapping[int, Sequence[Body]],
+    placements: Mapping[int, parts.Pose],
+    members: Mapping[int, Sequence[parts.Body]],
     carrier: Mapping[int, int],
-    pose: Mapping[int, Pose],
+    pose: Mapping[int, parts.Pose],
 ) -> Multibody:
     """The robot of some links: their new parents and joint placements, their bodies, where every old link went."""
     topology = robot.topology
@@ -302,11 +209,11 @@ def _selected(
     coordinates = np.concatenate([np.arange(topology.nq)[topology.q_slices[k]] for k in kept])
     rows = [row for row, link in enumerate(topology.frame_links) if link in carrier]
     frames = [
-        _compose(pose[topology.frame_links[row]], (robot.frame_rotation[row], robot.frame_position[row]))
+        parts.compose(pose[topology.frame_links[row]], (robot.frame_rotation[row], robot.frame_position[row]))
         for row in rows
     ]
     names = {topology.joint_names[k] for k in kept}
-    changed = _topology(
+    changed = parts.changed_topology(
         topology,
         parents=parents,
         kinds=[topology.kinds[k] for k in kept],
@@ -316,24 +223,24 @@ def _selected(
         frame_links=[carrier[topology.frame_links[row]] for row in rows],
         mimics=[mimic for mimic in topology.mimics if mimic[0] in names and mimic[1] in names],
     )
-    leaves = _leaves(robot)
-    for field in PER_LINK:
+    leaves = parts.leaves(robot)
+    for field in parts.PER_LINK:
         leaves[field] = leaves[field][links]
-    for field in PER_DOF:
+    for field in parts.PER_DOF:
         leaves[field] = jax.tree.map(lambda x: x[dofs], leaves[field])
     if robot.springs is not None:
         leaves["springs"] = RestSprings(robot.springs.stiffness[dofs], robot.springs.rest[coordinates])
-    bodies = [_joined(members[new]) for new in range(len(kept))]
-    base = _joined(members[-1])
+    bodies = [parts.joined(members[new]) for new in range(len(kept))]
+    base = parts.joined(members[-1])
     leaves |= {
-        "joint_rotation": _stack([placements[k][0] for k in kept]),
-        "joint_position": _stack([placements[k][1] for k in kept]),
-        **{name: _stack([body[i] for body in bodies]) for i, name in enumerate(("mass", "com", "inertia"))},
+        "joint_rotation": parts.stack([placements[k][0] for k in kept]),
+        "joint_position": parts.stack([placements[k][1] for k in kept]),
+        **{name: parts.stack([body[i] for body in bodies]) for i, name in enumerate(("mass", "com", "inertia"))},
         **dict(zip(("base_mass", "base_com", "base_inertia"), base, strict=True)),
-        "frame_rotation": _stack([R for R, _ in frames]),
-        "frame_position": _stack([p for _, p in frames]),
+        "frame_rotation": parts.stack([R for R, _ in frames]),
+        "frame_position": parts.stack([p for _, p in frames]),
     }
-    return _finished(changed, leaves)
+    return parts.finished(changed, leaves)
 
 
 # --- several robots -----------------------------------------------------------------------------------------------
@@ -389,18 +296,18 @@ def _attached(trunk: Multibody, branch: Multibody, attachment: str | tuple) -> M
             f"{trunk.name!r} and {branch.name!r} have different friction velocities; a robot has one: set them alike "
             "with replace(friction_velocity=...) first."
         )
-    trunk, branch = _on_host((trunk, branch))
+    trunk, branch = parts.on_host((trunk, branch))
     row = trunk.topology.frame_number(frame)
     link = trunk.topology.frame_links[row]
     place = (trunk.frame_rotation[row], trunk.frame_position[row])
     if placement:
-        place = _compose(place, _pose(trunk, placement[0], placement[1], f"robot {branch.name!r}"))
-    place = _compose(place, (branch.base_rotation, branch.base_position))
-    bodies = [_body(trunk, link), _moved(place, _body(branch, -1))]
+        place = parts.compose(place, parts.checked_pose(trunk, placement[0], placement[1], f"robot {branch.name!r}"))
+    place = parts.compose(place, (branch.base_rotation, branch.base_position))
+    bodies = [parts.body_of(trunk, link), parts.moved(place, parts.body_of(branch, -1))]
 
     first = trunk.n_links
     a, b = trunk.topology, branch.topology
-    topology = _topology(
+    topology = parts.changed_topology(
         a,
         parents=[*a.parents, *(link if parent < 0 else parent + first for parent in b.parents)],
         frame_links=[*a.frame_links, *(link if carrier < 0 else carrier + first for carrier in b.frame_links)],
@@ -408,28 +315,30 @@ def _attached(trunk: Multibody, branch: Multibody, attachment: str | tuple) -> M
         mimics=(*a.mimics, *b.mimics),
     )
 
-    def carried(R: Array, p: Array, fixed: np.ndarray) -> Pose:
+    def carried(R: Array, p: Array, fixed: np.ndarray) -> parts.Pose:
         """Poses seen from the trunk where they were seen from the branch's base."""
-        xp = _xp(R, p, *place)
+        xp = parts.array_module(R, p, *place)
         moved = place[0] @ R, p @ place[0].T + place[1]
         return xp.where(fixed[:, None, None], moved[0], R), xp.where(fixed[:, None], moved[1], p)
 
     joints = carried(branch.joint_rotation, branch.joint_position, np.array(b.parents) < 0)
     frames = carried(branch.frame_rotation, branch.frame_position, np.array(b.frame_links) < 0)
-    added = _leaves(branch) | dict(zip(("joint_rotation", "joint_position"), joints, strict=True))
+    added = parts.leaves(branch) | dict(zip(("joint_rotation", "joint_position"), joints, strict=True))
     added |= dict(zip(("frame_rotation", "frame_position"), frames, strict=True))
-    leaves = _leaves(trunk)
+    leaves = parts.leaves(trunk)
     if trunk.springs is not None or branch.springs is not None:
         for part in (leaves, added):
             of = trunk if part is leaves else branch
             part["springs"] = RestSprings(of.stiffness, of.rest)
         leaves["springs"] = jax.tree.map(
-            lambda x, y: _concatenate([jnp.asarray(x), jnp.asarray(y, x.dtype)]), leaves["springs"], added["springs"]
+            lambda x, y: parts.concatenate([jnp.asarray(x), jnp.asarray(y, x.dtype)]),
+            leaves["springs"],
+            added["springs"],
         )
-    for field in (*PER_LINK, *PER_DOF, *PER_FRAME):
-        joined = jax.tree.map(lambda x, y: _concatenate([x, y.astype(x.dtype)]), leaves[field], added[field])
+    for field in (*parts.PER_LINK, *parts.PER_DOF, *parts.PER_FRAME):
+        joined = jax.tree.map(lambda x, y: parts.concatenate([x, y.astype(x.dtype)]), leaves[field], added[field])
         leaves[field] = joined
-    return _finished(topology, leaves | _with_body(leaves, link, bodies))
+    return parts.finished(topology, leaves | _with_body(leaves, link, bodies))
 
 
 def _concrete_difference(x: Array, y: Array) -> bool:

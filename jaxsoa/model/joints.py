@@ -11,8 +11,8 @@ A joint moves its child link's frame relative to the *joint frame*, which is fix
 
 Spatial vectors are angular first. `geometry` holds the joint's differentiable parameters: a unit `axis`, a second
 axis `axis2` (universal: second axis, fixed in the child; planar: the in-plane x direction) and a helical `pitch`.
-`pose`, `axes` and `drift` work on either form of three-vectors (see `spatial.ops`), so one definition serves a single
-robot and a large batch; `transform`, `subspace` and `bias` are the same as plain arrays.
+`pose`, `axes` and `drift` are of one joint, in JAX's arrays or NumPy's (see `spatial.ops`); `transform`, `subspace` and
+`bias` are the same without None.
 
 What others must know of a kind (whether it reads an axis, has a range, floats, what URDF calls it) are attributes of
 its class, with the answer of most kinds in `Joint`.
@@ -46,6 +46,7 @@ class Joint:
     angular_only: bool = False  # whether no axis has a linear part
     reads_axis: bool = True  # whether `pose` or `axes` read geometry.axis
     reads_axis2: bool = False  # whether they read geometry.axis2, which must not be parallel to the axis
+    reads_pitch: bool = False
     has_range: bool = False  # whether files give it a lower and an upper limit
     rates_in_child_axes: bool = False  # whether every degree turns the axes of all, as of rates in the child's axes
     quaternion: slice | None = None  # entries of q that are a unit quaternion, in child axes
@@ -114,16 +115,13 @@ def on_host(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """`transform` (3, 3), (3,) and `subspace` (nv, 6) in NumPy's doubles, whatever JAX computes in."""
 
-    def components(x) -> tuple[np.ndarray, ...]:
-        return tuple(np.full(1, float(entry)) for entry in x)
-
     def vector(x) -> np.ndarray:
-        return np.zeros(3) if x is None else np.array([float(np.ravel(entry)[0]) for entry in x])
+        return np.zeros(3) if x is None else np.asarray(x)
 
-    geometry, coordinates = JointGeometry(components(axis), components(axis2), float(pitch)), components(q)
-    R, p = joint.pose(geometry, coordinates)
-    rows = [np.concatenate([vector(w), vector(v)]) for w, v in joint.axes(geometry, coordinates)]
-    return np.eye(3) if R is None else np.array([vector(row) for row in R]), vector(p), np.array(rows).reshape(-1, 6)
+    geometry, q = JointGeometry(np.asarray(axis, float), np.asarray(axis2, float), float(pitch)), np.asarray(q, float)
+    R, p = joint.pose(geometry, q)
+    rows = [np.concatenate([vector(w), vector(v)]) for w, v in joint.axes(geometry, q)]
+    return np.eye(3) if R is None else np.asarray(R), vector(p), np.array(rows).reshape(-1, 6)
 
 
 class Revolute(Joint):
@@ -158,7 +156,7 @@ class Prismatic(Joint):
 
 
 class Helical(Joint):
-    name, nq, nv, coordinates = "helical", 1, 1, ("angle",)
+    name, nq, nv, reads_pitch, coordinates = "helical", 1, 1, True, ("angle",)
 
     def pose(self, geometry, q):
         return rotation.from_axis_angle(geometry.axis, q[0]), ops.scale(geometry.pitch * q[0], geometry.axis)
@@ -211,14 +209,14 @@ class Planar(Joint):
 
     def _plane(self, geometry):
         along = ops.dot(geometry.axis2, geometry.axis)
-        x = ops.add(geometry.axis2, ops.scale(-along, geometry.axis))
+        x = geometry.axis2 - ops.scale(along, geometry.axis)
         square = ops.dot(x, x)
         x = ops.scale(1 / ops.library(square).sqrt(square), x)
         return x, ops.cross(geometry.axis, x)
 
     def pose(self, geometry, q):
         x, y = self._plane(geometry)
-        return rotation.from_axis_angle(geometry.axis, q[2]), ops.add(ops.scale(q[0], x), ops.scale(q[1], y))
+        return rotation.from_axis_angle(geometry.axis, q[2]), ops.scale(q[0], x) + ops.scale(q[1], y)
 
     def axes(self, geometry, q):
         turn = rotation.from_axis_angle(geometry.axis, q[2])
@@ -263,12 +261,8 @@ class Spherical(Joint):
 
 
 def _unit_vectors(like) -> tuple:
-    """The three coordinate axes in the form of `like`."""
-    if ops.in_components(like):
-        xp = ops.library(like[0])
-        one, zero = xp.ones_like(like[0]), xp.zeros_like(like[0])
-        return (one, zero, zero), (zero, one, zero), (zero, zero, one)
-    return tuple(jnp.eye(3, dtype=like.dtype))
+    """The three coordinate axes in the type of `like`."""
+    return tuple(ops.library(like).eye(3, dtype=like.dtype))
 
 
 class Free(Joint):

@@ -11,13 +11,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
-from jax.core import Tracer
 from jaxtyping import Array, Float, Shaped
 
 from jaxsoa.eager import compiled
-from jaxsoa.indexing import take_rows
-from jaxsoa.model.description import ModelError
+from jaxsoa.indexing import owned, take_rows
+from jaxsoa.model import checks
 from jaxsoa.model.joints import Joint, JointGeometry
 from jaxsoa.model.topology import JointGroup, Topology
 
@@ -225,10 +223,10 @@ class Multibody(eqx.Module):
             if key == "limits":
                 arrays[key] = value
                 continue
-            value = jnp.asarray(value, self.dtype)
+            value = jnp.asarray(owned(value), self.dtype)
             if value.shape != old.shape:
                 raise ValueError(f"{key} of {self.name!r} has shape {old.shape}, got {value.shape}.")
-            self._check_values(key, value)
+            checks.check_values(self, key, value)
             arrays[key] = value
         if "stiffness" in arrays or "rest" in arrays:
             pair = [arrays.pop(name) if name in arrays else getattr(self, name) for name in ("stiffness", "rest")]
@@ -240,24 +238,6 @@ class Multibody(eqx.Module):
         """The same model with these springs in its joints, or (None) without any."""
         leaves = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         return Multibody(**{**leaves, "springs": springs})
-
-    def _check_values(self, key: str, value: Array) -> None:
-        """Concrete values must be finite and of the right sign; inside jit nothing is checked."""
-        if isinstance(value, Tracer):
-            return
-        bad = ~np.isfinite(value)
-        what = "not finite"
-        per_dof = ("armature", "damping", "friction", "stiffness")
-        if not bad.any() and key in ("mass", "base_mass", *per_dof):
-            bad, what = np.asarray(value) < 0, "negative"
-        if bad.any():
-            first = int(np.flatnonzero(bad)[0])
-            at = ""
-            if key == "mass":
-                at = f" (link {self.link_names[first]!r})"
-            elif key in per_dof:
-                at = f" (joint {self.joint_names[self.topology.dof_link[first]]!r})"
-            raise ModelError(f"{key} of {self.name!r} is {what} at {first}{at}: {np.asarray(value)}.")
 
     def frictionless(self) -> Multibody:
         """The same model without damping and Coulomb friction (armature and springs stay)."""
@@ -297,9 +277,7 @@ class Multibody(eqx.Module):
 
         return edit.subtree(self, root, tips)
 
-    def rename(
-        self, names: Mapping[str, str] | None = None, *, prefix: str = "", name: str | None = None
-    ) -> Multibody:
+    def rename(self, names: Mapping[str, str] | None = None, *, prefix: str = "", name: str | None = None) -> Multibody:
         """The robot with joints, links and frames under new names, all with a prefix, itself under a new name."""
         from jaxsoa.model import edit
 
@@ -349,88 +327,28 @@ class Multibody(eqx.Module):
 
     def check_q(self, q, name: str = "q") -> Array:
         """q in the model's dtype, of the right shape, quaternions normalized; the message names nq and nv."""
-        q = self._check(q, name, self.nq, "configuration", "nq")
-        self.check_rotations(q, name)
-        groups = [g for g in self.topology.groups if g.joint.quaternion is not None]
-        if sum(len(g.links) for g in groups) > 8:
-            for g in groups:
-                q = q.at[g.q_index].set(jax.vmap(g.joint.normalize)(q[g.q_index]))
-            return q
-        # A few quaternions (a floating base, say): slices joined again run faster in a batch than a scatter.
-        pieces, end = [], 0
-        for joint, where in zip(self.topology.joints, self.topology.q_slices, strict=True):
-            if joint.quaternion is not None:
-                pieces += [q[end : where.start], joint.normalize(q[where])]
-                end = where.stop
-        return jnp.concatenate([*pieces, q[end:]]) if pieces else q
+        return checks.check_q(self, q, name)
 
     def check_rotations(self, q, name: str = "q") -> None:
         """Raise where q, an array whose values are known, holds a quaternion of zeros. Shapes are another check's."""
-        if self.nq == self.nv or isinstance(q, Tracer) or getattr(q, "shape", None) != (self.nq,):
-            return
-        for g in self.topology.groups:
-            where = g.joint.quaternion
-            if where is not None and (np.asarray(q)[g.q_index[:, where]] == 0).all(axis=1).any():
-                raise ValueError(f"{name} holds a quaternion of zeros, no rotation at all ({g.joint.name} joint).")
+        checks.check_rotations(self, q, name)
 
     def check_v(self, v, name: str = "v") -> Array:
         """v (nv,) as an array of the model's dtype; anything else raises, under the name given."""
-        return self._check(v, name, self.nv, "velocity-like vector", "nv")
+        return checks.check_v(self, v, name)
 
     def check_number(self, x, name: str = "dt"):
         """One real number, a time step say; Python's own stay as they are, since they take any type."""
-        if isinstance(x, int | float) and not isinstance(x, np.number):
-            return x
-        x = jnp.asarray(x)
-        if x.shape != ():
-            raise ValueError(f"{name} must be one number, got shape {x.shape}.")
-        return self.convert(x, name)
+        return checks.check_number(self, x, name)
 
     def convert(self, x, name: str) -> Array:
         """An array of any shape in the model's floating type."""
-        if jax.dtypes.canonicalize_dtype(self.dtype) != self.dtype:
-            raise TypeError(
-                f"Robot {self.name!r} is {self.dtype}, which is not available while jax_enable_x64 is off: turn it on, "
-                f"or take `robot.astype(jnp.float32)`."
-            )
-        x = jnp.asarray(x)
-        if not any(jnp.issubdtype(x.dtype, kind) for kind in (jnp.floating, jnp.integer, jnp.bool_)):
-            raise TypeError(f"{name} must hold real numbers, got {x.dtype}.")
-        return as_float(x, self.dtype)
-
-    def _check(self, x, name: str, size: int, what: str, size_name: str) -> Array:
-        x = jnp.asarray(x)
-        if x.shape != (size,):
-            other = self.nv if size_name == "nq" else self.nq
-            swapped = " Were q and v exchanged?" if x.shape == (other,) and other != size else ""
-            batched = " Batch with jax.vmap." if x.ndim > 1 and x.shape[-1] == size else ""
-            raise ValueError(
-                f"{name} must be one {what} of shape ({size_name},) = ({size},) for robot {self.name!r} "
-                f"(nq={self.nq}, nv={self.nv}), got shape {x.shape}.{swapped}{batched}"
-            )
-        return self.convert(x, name)
+        return checks.convert(self, x, name)
 
     def check_f_ext(self, f_ext) -> Array | None:
         """f_ext (n_links, 6) or None."""
-        if f_ext is None:
-            return None
-        if isinstance(f_ext, dict):
-            raise TypeError(
-                "f_ext is an array (n_links, 6), got a dict; soa.external_forces(robot, q, {frame: wrench}) makes one."
-            )
-        f_ext = jnp.asarray(f_ext)
-        if f_ext.shape != (self.n_links, 6):
-            raise ValueError(
-                f"f_ext must have shape (n_links, 6) = ({self.n_links}, 6) for robot {self.name!r}: moment then force "
-                f"on each moving link, world axes, about the link's origin; got {f_ext.shape}."
-            )
-        return self.convert(f_ext, "f_ext")
+        return checks.check_f_ext(self, f_ext)
 
     def joint_of(self, link: int) -> Joint:
         """The kind of joint that moves a link, by the link's number."""
         return self.topology.joints[link]
-
-
-def as_float(x: Array, dtype) -> Array:
-    """x in the model's floating type, and not a weak one."""
-    return lax.convert_element_type(x, dtype)

@@ -9,6 +9,8 @@ import numpy as np
 
 from jaxsoa.model.description import JointDescription, LinkDescription, ModelError, RobotDescription, abbreviated
 from jaxsoa.model.joints import JOINT_KINDS, on_host
+from jaxsoa.spatial import pairs
+from jaxsoa.spatial.inertia import rigid_inertia
 
 #: Below this fraction of what the joint carries, the inertia a joint feels is rounding error.
 _SINGULAR_TOLERANCE = 1e-12
@@ -34,7 +36,7 @@ def check_mass_matrix(
         return  # every moving body resists every motion: nothing to find
     coupled = Counter(leaders.values())
     generator = np.random.default_rng(0)
-    articulated = {name: _spatial_inertia(link) for name, link in links.items()}
+    articulated = dict(zip(links, _spatial_inertias(description.links), strict=True))
     for joint in reversed(outward):
         rotation, position, H = _pose_at_random(joint, generator)
         P = articulated[joint.child]
@@ -94,16 +96,13 @@ def _pose_at_random(
 
 def _velocity_transform(rotation: np.ndarray, position: np.ndarray) -> np.ndarray:
     """(6, 6): spatial velocity at a frame's origin to that at another, placed by `rotation` and `position` in it."""
-    E = rotation.T
-    return np.block([[E, np.zeros((3, 3))], [-E @ _cross_matrix(position), E]])
+    E = np.kron(np.eye(2), rotation.T)
+    return E @ pairs.phi(position).T
 
 
-def _spatial_inertia(link: LinkDescription) -> np.ndarray:
-    """(6, 6), about the link's origin."""
-    C = _cross_matrix(np.asarray(link.com, dtype=float))
-    return np.block([[link.inertia - link.mass * C @ C, link.mass * C], [-link.mass * C, link.mass * np.eye(3)]])
-
-
-def _cross_matrix(vector: np.ndarray) -> np.ndarray:
-    x, y, z = vector
-    return np.array([[0.0, -z, y], [z, 0.0, -x], [-y, x, 0.0]])
+def _spatial_inertias(links: Sequence[LinkDescription]) -> np.ndarray:
+    """(n, 6, 6), about the links' origins."""
+    mass, com, inertia = (
+        np.array([getattr(link, what) for link in links], float) for what in ("mass", "com", "inertia")
+    )
+    return rigid_inertia(np.eye(3), mass, com, inertia).spatial().matrix()

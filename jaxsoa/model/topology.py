@@ -187,28 +187,6 @@ class Topology:
         """(nv, nv) bool: [i, j] is true where degree j moves the link of degree i (includes the same joint)."""
         return self.link_support[np.ix_(self.dof_link, self.dof_link)]
 
-    # --- a floating base ---------------------------------------------------------------------------------------
-
-    @cached_property
-    def floats(self) -> bool:
-        """Whether the first joint leaves its link free in space, and every other link hangs on that one."""
-        return self.n_links > 1 and self.joints[0].nv == 6 and min(self.parents[1:]) >= 0
-
-    @cached_property
-    def trunk(self) -> Topology:
-        """Of a robot that floats, its first link alone."""
-        return self._part(0, 1)
-
-    @cached_property
-    def limbs(self) -> Topology:
-        """Of a robot that floats, all other links; the first one is their base."""
-        return self._part(1, self.n_links)
-
-    def _part(self, start: int, stop: int) -> Topology:
-        part = slice(start, stop)
-        parents = [max(parent - start, -1) for parent in self.parents[part]]
-        return Topology(self.name, parents, self.kinds[part], self.link_names[part], self.joint_names[part], (), ())
-
     # --- names -------------------------------------------------------------------------------------------------
 
     def joint_number(self, name: str) -> int:

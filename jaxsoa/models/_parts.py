@@ -12,7 +12,6 @@ Z = np.array([0.0, 0.0, 1.0])
 BASE = LinkDescription("base")
 
 
-
 def rod(name: str, end: np.ndarray, mass: float, radius: float = 0.02) -> LinkDescription:
     """A uniform solid cylinder from the link's origin to `end`."""
     length = float(np.linalg.norm(end))

@@ -160,4 +160,3 @@ def _describe_dual_arm() -> RobotDescription:
             parent, position = link.name, -length * _Z
         frames.append(FrameDescription(f"{side}_hand", parent, position=position))
     return RobotDescription("dual_arm", tuple(links), tuple(joints), tuple(frames), source="jaxsoa.models.dual_arm")
-

@@ -213,4 +213,3 @@ def _describe_stanford_arm() -> RobotDescription:
         prismatic=(2,),
         tool=0.263,
     )
-

@@ -20,9 +20,6 @@ from jaxsoa.models._parts import (
 _Column = Sequence[float] | np.ndarray
 
 
-# Degrees of freedom of every joint kind that moves.
-_DEGREES = {name: joint.nv for name, joint in JOINT_KINDS.items() if joint.nv > 0}
-
 TreeShape = Literal["random", "chain", "star"]
 
 
@@ -68,10 +65,11 @@ def _describe_random_tree(
     damping: bool = False,
     friction: bool = False,
 ) -> RobotDescription:
-    kinds = tuple(_DEGREES) if kinds is None else tuple(kinds)
-    unknown = [kind for kind in kinds if kind not in _DEGREES]
+    moving = {name: joint for name, joint in JOINT_KINDS.items() if joint.nv > 0}
+    kinds = tuple(moving) if kinds is None else tuple(kinds)
+    unknown = [kind for kind in kinds if kind not in moving]
     if unknown or not kinds:
-        raise ValueError(f"random_tree: kinds must be some of {', '.join(_DEGREES)}; got {list(kinds)}.")
+        raise ValueError(f"random_tree: kinds must be some of {', '.join(moving)}; got {list(kinds)}.")
     if shape not in ("random", "chain", "star"):
         raise ValueError(f'random_tree: shape must be "random", "chain" or "star"; got {shape!r}.')
 
@@ -84,7 +82,7 @@ def _describe_random_tree(
     for k, kind in enumerate(drawn, start=1):
         parent = {"random": int(rng.integers(k)), "chain": k - 1, "star": 0}[shape]
         axes = _random_rotation(rng)
-        degrees = _DEGREES[kind]
+        joint = moving[kind]
         joints.append(
             JointDescription(
                 f"joint{k}",
@@ -95,10 +93,10 @@ def _describe_random_tree(
                 position=rng.normal(scale=0.3, size=3),
                 axis=axes[0],
                 axis2=axes[1],
-                pitch=float(rng.uniform(0.05, 0.3)) if kind == "helical" else 0.0,
-                armature=rng.uniform(0.01, 0.2, degrees).tolist() if armature else 0.0,
-                damping=rng.uniform(0.01, 0.5, degrees).tolist() if damping else 0.0,
-                friction=rng.uniform(0.01, 0.5, degrees).tolist() if friction else 0.0,
+                pitch=float(rng.uniform(0.05, 0.3)) if joint.reads_pitch else 0.0,
+                armature=rng.uniform(0.01, 0.2, joint.nv).tolist() if armature else 0.0,
+                damping=rng.uniform(0.01, 0.5, joint.nv).tolist() if damping else 0.0,
+                friction=rng.uniform(0.01, 0.5, joint.nv).tolist() if friction else 0.0,
             )
         )
         links.append(_random_link(rng, f"link{k}"))
@@ -129,4 +127,3 @@ def _random_link(rng: np.random.Generator, name: str) -> LinkDescription:
     second_moments = mass * axes @ np.diag(rng.uniform(0.05, 0.25, 3) ** 2) @ axes.T
     inertia = np.trace(second_moments) * np.eye(3) - second_moments
     return LinkDescription(name, mass, rng.normal(scale=0.15, size=3), inertia)
-

@@ -32,6 +32,10 @@ def rod(
     damper of damping times its stiffness (Kelvin-Voigt). Every number but `segments` may be traced: stiffness, damping,
     masses and places are leaves of the model. Joints are balls at the middle of each piece; with `axial` each has a
     slider too, and the rod stretches.
+
+    >>> steel = soa.models.rod(1.0, 4, soa.models.circle(0.005), E=2e11, G=8e10, density=7800.0)  # m; Pa, Pa, kg/m^3
+    >>> print(steel.n_links, steel.mass.sum().round(3))  # kg
+    4 0.536
     """
     values = (length, tuple(section), E, G, density, damping)
     pieces = rod_pieces(length, segments, section, E, G, density, damping)

@@ -6,10 +6,14 @@ With multipliers y and a penalty r each constraint adds a square to the costs, w
 
     r/2 |c + y/r|^2                and            r/2 |max(0, d + y/r)|^2.
 
-After each inner solution the multipliers follow, y <- r (c + y/r), if the violation has fallen enough; otherwise the
-penalty grows (the bound-constrained Lagrangian method of Conn, Gould and Toint, SIAM J. Numer. Anal. 28, 1991, as in
-ProxDDP: Jallet, Bambade, Mansard and Carpentier, IROS 2022). The proximal term in the controls is iLQR's own
-regularization. Multipliers of the path are per second, as the running cost is: times dt they are those of the sum.
+Rounds of iterations end when little is promised, the first ones early and each one later than the one before. Then the
+multipliers follow, y <- r (c + y/r), if the violation has fallen enough; otherwise the penalty grows (the
+bound-constrained Lagrangian method of Conn, Gould and Toint, SIAM J. Numer. Anal. 28, 1991, as in ProxDDP: Jallet,
+Bambade, Mansard and Carpentier, IROS 2022). The proximal term in the controls is iLQR's own regularization. Multipliers
+of the path are per second, as the running cost is: times dt they are those of the sum.
+
+It is one loop, whose body is an iteration of iLQR: multipliers move between a step and the derivatives that prepare the
+next, so a new round costs nothing, and problems of a batch do not wait for each other's rounds.
 
 A penalty that grows fast can leave a trajectory where no small change helps, half on one side of an obstacle and half
 on the other. So where the largest penalty does not help, a second attempt starts from the first guess with a tenth of
@@ -24,18 +28,22 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax import lax
 from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxsoa.optimize._ilqr import ilqr
+from jaxsoa.mesh_axes import axes_of
+from jaxsoa.optimize._ilqr import LEAST, Progress, Rules, beginning, iterate
 from jaxsoa.optimize.constraints import Condition, Equality, conditions
 from jaxsoa.optimize.costs import Cost, LeastSquares
+from jaxsoa.optimize.lanes import while_by_lanes
 from jaxsoa.optimize.problem import Problem
 from jaxsoa.optimize.solution import Solution, floating_start, simulate_controls, summary, total_cost
+from jaxsoa.optimize.stepwise import stepwise
 
 GROWTH = 10.0
 """By which the penalty grows when the violation does not fall."""
+AIM, SHARPER = 1e-2, 0.01
+"""What the model may promise, relative to the cost, at the end of the first round, and the factor for the next."""
 
 
 class Multipliers(NamedTuple):
@@ -59,6 +67,11 @@ class ConstrainedSolution(NamedTuple):
     rounds: Int[Array, ""]  # of multipliers
     converged: Bool[Array, ""]  # feasible, and the inner problem solved
     plan: Solution  # of the last inner problem, with its feedback
+
+    @property
+    def failed(self) -> Any:
+        """Whether the first guess leads to what is not finite: nothing was tried."""
+        return self.plan.failed
 
     def __repr__(self) -> str:
         """A summary: the arrays themselves are hundreds of lines."""
@@ -107,10 +120,9 @@ def constraint_values(
     """Values of all constraints along a trajectory, in the shapes of their multipliers."""
     before, last = jax.tree.map(lambda x: x[:-1], states), jax.tree.map(lambda x: x[-1], states)
     extra = () if problem.per_step is None else (problem.per_step,)
-    return Multipliers(
-        tuple(jax.vmap(one.function)(before, controls, *extra) for one in path),
-        tuple(one.function(last) for one in final),
-    )
+    on_path = stepwise(lambda *x: tuple(one.function(*x) for one in path))
+    at_end = stepwise(lambda x: tuple(one.function(x) for one in final))
+    return Multipliers(jax.vmap(on_path)(before, controls, *extra) if path else (), at_end(last) if final else ())
 
 
 def _violation(condition: Condition, c: Array) -> Array:
@@ -120,18 +132,20 @@ def _violation(condition: Condition, c: Array) -> Array:
 
 
 class _Found(NamedTuple):
-    plan: Solution
+    now: Progress
     multipliers: Multipliers
     penalty: Array
     violations: Array
 
 
-class _Round(NamedTuple):
-    now: _Found
+class _State(NamedTuple):
+    found: _Found
     kept: _Found  # the end of the first attempt, where there is a second
     wanted: Array  # violation that lets the multipliers move
+    aim: Array  # promise of the model, relative to the cost, that ends a round
+    since: Array  # iterations of this round
     iterations: Array
-    count: Array
+    rounds: Array
     done: Array
     stuck: Array  # how often the largest penalty has not helped
 
@@ -155,18 +169,31 @@ def constrained(
 
     `path` and `final` are `Equality` and `Inequality` constraints. `controls` is a guess (steps, m), or an earlier
     solution, whose controls, multipliers and penalty are taken over (a warm start; `shifted` moves it on by steps).
-    Each of at most `max_rounds` rounds solves an unconstrained problem with at most `max_iterations` iterations of
-    `ilqr`; `second_order` is its option. Where no trajectory satisfies the constraints, `converged` is False and
+    Each of at most `max_rounds` rounds takes at most `max_iterations` iterations of `ilqr`; `second_order` is its
+    option. Where no trajectory satisfies the constraints, `converged` is False and
     `violations` tells which ones are left; nothing is NaN that was not before.
+
+    >>> problem = soa.optimize.step_problem(
+    ...     lambda x, u: x + 0.1 * u, controls=1, horizon=10, running_cost=lambda x, u: u @ u
+    ... )
+    >>> found = soa.optimize.constrained(problem, jnp.zeros(1), final=soa.optimize.Equality(lambda x: x - 1.0))
+    >>> print(found.converged, found.controls[0].round(3))
+    True [1.]
     """
     path, final = conditions(path), conditions(final)
     if not path and not final:
         raise ValueError("A constrained problem needs constraints; without any, use ilqr.")
     start, dtype = floating_start(problem, start)
+    if any(axes_of(x) for x in jax.tree.leaves((problem, start, controls)) if isinstance(x, jax.Array)):
+        raise TypeError(
+            "constrained cannot be used where shard_map types arrays by the devices they differ between: derivatives "
+            "inside would be summed over devices. Pass check_vma=False to jax.shard_map, or use simulate.sharded_map."
+        )
     given = problem.per_step is not None
-    guess = controls.controls if isinstance(controls, ConstrainedSolution) else controls
-    guess = problem.check_controls(guess, dtype)
+    warm = isinstance(controls, ConstrainedSolution)
+    guess = problem.check_controls(controls.controls if isinstance(controls, ConstrainedSolution) else controls, dtype)
     inner_tolerance = (1e-9 if dtype == jnp.float64 else 1e-5) if inner_tolerance is None else inner_tolerance
+    rules = Rules(second_order, LEAST, 10, 0.1)
     running = tuple(_relabelled(cost, given) for cost in problem.running_cost)
     running += tuple(LeastSquares(_Shifted(one, k, given)) for k, one in enumerate(path))
 
@@ -183,73 +210,87 @@ def constrained(
         pairs = zip((*path, *final), (*values.path, *values.final), strict=True)
         return jnp.stack([_violation(one, c) for one, c in pairs]).astype(dtype)
 
-    def once(at: _Round) -> _Round:
-        now = at.now
-        plan = ilqr(
-            augmented(now.multipliers, now.penalty),
-            start,
-            now.plan.controls,
-            max_iterations=max_iterations,
-            tolerance=inner_tolerance,
-            second_order=second_order,
+    def moved(condition, y, c, penalty):
+        new = y + penalty * c
+        return new if isinstance(condition, Equality) else jnp.maximum(new, 0)
+
+    def all_moved(found: _Found, values: Multipliers) -> Multipliers:
+        old, r = found.multipliers, found.penalty
+        return Multipliers(
+            tuple(moved(*x, r) for x in zip(path, old.path, values.path, strict=True)),
+            tuple(moved(*x, r) for x in zip(final, old.final, values.final, strict=True)),
         )
-        values = constraint_values(problem, path, final, plan.states, plan.controls)
-        violations = all_violations(values)
-        worst = jnp.max(violations)
-        improved = worst <= jnp.maximum(at.wanted, tolerance)
 
-        def moved(condition, y, c):
-            new = y + now.penalty * c
-            return jnp.where(improved, new if isinstance(condition, Equality) else jnp.maximum(new, 0), y)
+    def once(at: _State) -> _State:
+        found = at.found
+        now, r = found.now, found.penalty
+        first = now.best.iterations < 0
+        over = ~first & (now.settled(at.aim, rules) | (at.since >= max_iterations) | now.given_up)
 
-        after = Multipliers(
-            tuple(map(moved, path, now.multipliers.path, values.path)),
-            tuple(map(moved, final, now.multipliers.final, values.final)),
+        def revise(states, controls, cost, mu):
+            """The multipliers of the next round, where the step that has just been taken was the last of this one."""
+            values = constraint_values(problem, path, final, states, controls)
+            violations = all_violations(values)
+            worst = jnp.max(violations)
+            improved = over & (worst <= jnp.maximum(at.wanted, tolerance))
+            y = _choose(improved, all_moved(found, values), found.multipliers)
+            penalty = jnp.where(over & ~improved, jnp.minimum(r * GROWTH, max_penalty), r)
+            after = augmented(y, penalty)
+            cost = jnp.where(over, total_cost(after, states, controls), cost)
+            return after, cost, jnp.where(over & now.given_up, LEAST, mu), (y, penalty, violations, improved)
+
+        now, (y, penalty, violations, improved) = iterate(augmented(found.multipliers, r), rules, start, now, revise)
+        worst, failed = jnp.max(violations), now.best.failed
+        done = (worst <= tolerance) & now.settled(inner_tolerance, rules)
+        stuck = over & ~improved & (r >= max_penalty)
+        again = stuck & (at.stuck == 0) & ~done
+        here = _Found(now._replace(given_up=now.given_up & ~over), y, penalty, violations)
+        return _State(
+            _choose(again, second, here),
+            _choose(again, here, at.kept),
+            jnp.where(again, jnp.inf, jnp.where(improved, worst / 4, at.wanted)),
+            jnp.where(again, AIM, jnp.where(improved, jnp.maximum(at.aim * SHARPER, inner_tolerance), at.aim)),
+            jnp.where(over | again | first, 0, at.since + 1),
+            at.iterations + ~first,
+            at.rounds + (over | done),
+            done | failed,
+            at.stuck + stuck,
         )
-        r = jnp.where(improved, now.penalty, jnp.minimum(now.penalty * GROWTH, max_penalty))
-        wanted = jnp.where(improved, worst / 4, at.wanted)
-        # Feasible, and the multipliers are those of this trajectory: what they would still move by is a violation too.
-        done = (worst <= tolerance) & plan.converged & (at.count > 0)
-        stuck = ~improved & (now.penalty >= max_penalty)
-        again = stuck & (at.stuck == 0)
-        here = _Found(_without_history(plan), after, r, violations)
-        following, wanted = _choose(again, (second, jnp.full_like(wanted, jnp.inf)), (here, wanted))
-        kept = _choose(again, here, at.kept)
-        return _Round(following, kept, wanted, at.iterations + plan.iterations, at.count + 1, done, at.stuck + stuck)
 
-    def unfinished(at: _Round):
-        return ~at.done & (at.count < max_rounds) & (at.stuck < 2)
+    def unfinished(at: _State):
+        return ~at.done & (at.rounds < max_rounds) & (at.stuck < 2)
 
-    if isinstance(controls, ConstrainedSolution):
-        multipliers, first = controls.multipliers, controls.penalty
-    else:
-        states = simulate_controls(problem, start, guess)
-        shapes = jax.eval_shape(lambda: constraint_values(problem, path, final, states, guess))
-        multipliers = jax.tree.map(lambda x: jnp.zeros(x.shape, dtype), shapes)
-        first = jnp.asarray(penalty, dtype)
-    for y in jax.tree.leaves(multipliers):
+    states = simulate_controls(problem, start, guess)
+    shapes = jax.eval_shape(lambda: constraint_values(problem, path, final, states, guess))
+    for y in jax.tree.leaves(shapes):
         if y.ndim == 0:
             raise ValueError("A constraint must return a vector of values, not one number: wrap it in atleast_1d.")
-    unsolved, far = _unsolved(problem, start, guess, dtype), jnp.asarray(jnp.inf, dtype)
-    initial = _Found(unsolved, multipliers, first, jnp.full(len(path) + len(final), far))
-    nothing = jax.tree.map(jnp.zeros_like, multipliers)
-    second = initial._replace(multipliers=nothing, penalty=jnp.asarray(penalty / GROWTH, dtype))
-    end = lax.while_loop(
-        unfinished, once, _Round(initial, initial, far, jnp.array(0), jnp.array(0), jnp.array(False), jnp.array(0))
-    )
-    found = _choose(jnp.max(end.kept.violations) < jnp.max(end.now.violations), end.kept, end.now)
+    nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, dtype), shapes)
+    before, far = beginning(problem, rules, start, guess, 1), jnp.asarray(jnp.inf, dtype)
+    cold = _Found(before, nothing, jnp.asarray(penalty, dtype), jnp.full(len(path) + len(final), far))
+    second = cold._replace(penalty=jnp.asarray(penalty / GROWTH, dtype))
+    initial, zero, no = cold, jnp.array(0), jnp.array(False)
+    if isinstance(controls, ConstrainedSolution):
+        initial = cold._replace(multipliers=controls.multipliers, penalty=controls.penalty)
+    aim = jnp.asarray(AIM / 10 if warm else AIM, dtype)
+    end = while_by_lanes(unfinished, once, _State(initial, initial, far, aim, zero, zero, zero, no, zero))
+    found = _choose(jnp.max(end.kept.violations) < jnp.max(end.found.violations), end.kept, end.found)
+    plan = found.now.best
+    converged = end.done & ~plan.failed
+    # The derivative of the costs with penalties is that of the Lagrangian with the multipliers moved on.
+    values = constraint_values(problem, path, final, plan.states, plan.controls)
     return ConstrainedSolution(
-        found.plan.states,
-        found.plan.controls,
-        total_cost(problem, found.plan.states, found.plan.controls),
+        plan.states,
+        plan.controls,
+        total_cost(problem, plan.states, plan.controls),
         jnp.max(found.violations),
         found.violations,
-        found.multipliers,
+        _choose(converged, all_moved(found, values), found.multipliers),
         found.penalty,
         end.iterations,
-        end.count,
-        end.done,
-        found.plan,
+        end.rounds,
+        converged,
+        plan._replace(converged=converged, history=jax.tree.map(lambda x: x[:1], plan.history)),
     )
 
 
@@ -257,20 +298,16 @@ def _choose(condition: Array, x: Any, y: Any) -> Any:
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), x, y)
 
 
-def _without_history(plan: Solution) -> Solution:
-    """Loops carry plans of one shape."""
-    return plan._replace(history=jax.tree.map(lambda x: x[:1], plan.history))
-
-
-def _unsolved(problem: Problem, start: Any, controls: Array, dtype) -> Solution:
-    """What `ilqr` gives, by shape alone, with the controls to start from."""
-    like = jax.eval_shape(lambda: _without_history(ilqr(problem, start, controls, max_iterations=1)))
-    empty: Solution = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), like)
-    return empty._replace(controls=controls.astype(dtype))
-
-
 def shifted(solution: ConstrainedSolution, steps: int = 1) -> ConstrainedSolution:
-    """The solution moved on by some steps, its last row repeated: where the next receding horizon starts from."""
+    """The solution moved on by some steps, its last row repeated: where the next receding horizon starts from.
+
+    >>> miss = lambda x: x @ x
+    >>> problem = soa.optimize.step_problem(lambda x, u: x + 0.1 * u, controls=1, horizon=10, final_cost=miss)
+    >>> low = soa.optimize.Inequality(lambda x, u: -1.0 - u)
+    >>> found = soa.optimize.constrained(problem, jnp.ones(1), path=low)
+    >>> print(soa.optimize.shifted(found).controls.shape)
+    (10, 1)
+    """
 
     def on(x: Array) -> Array:
         return jnp.concatenate([x[steps:], jnp.repeat(x[-1:], steps, axis=0)])

@@ -1,14 +1,9 @@
 """iLQR and differential dynamic programming, as one program: a while loop of backward and forward passes.
 
-About a trajectory (x_k, u_k) let z = (dx, du), F = [A B] the linearized step and (l_z, l_zz) the cost's model. Backward
-in time, with the value's model (p, P) of the step after,
-
-    g = dt l_z + F* p,      Q = dt l_zz + F* P F  (+ the curvature of the dynamics),
-    minimize over du:   g . z + z . (Q + mu I_u) z / 2      ->      du = k + K dx,
-
-and the next trajectory steers by u + alpha k + K dx (D. H. Jacobson and D. Q. Mayne, "Differential Dynamic
-Programming", 1970; W. Li and E. Todorov, "Iterative linear quadratic regulator design", ICINCO 2004). mu grows when no
-alpha lowers the cost and shrinks when full steps do.
+The backward pass (`linear_quadratic`) finds corrections du = k + K dx of a trajectory (x_k, u_k); the next trajectory
+steers by u + alpha k + K dx (D. H. Jacobson and D. Q. Mayne, "Differential Dynamic Programming", 1970; W. Li and E.
+Todorov, "Iterative linear quadratic regulator design", ICINCO 2004). The regularization mu of the controls' Hessians
+grows when no alpha lowers the cost and shrinks when full steps do.
 
 Limits are met by solving the minimization in its box (`box_qp`) rather than by squashing the controls: the answer is
 then exactly on its limits and satisfies the optimality conditions there, the gains of controls at a limit vanish, and
@@ -23,22 +18,14 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 from jaxtyping import Array
 
-from jaxsoa.mesh_axes import scan, while_loop
+from jaxsoa.mesh_axes import while_loop
 from jaxsoa.optimize.alone import alone
-from jaxsoa.optimize.box_qp import box_qp, solve_free
-from jaxsoa.optimize.costs import Quadratic, quadratic_model
+from jaxsoa.optimize.lanes import while_by_lanes
+from jaxsoa.optimize.linear_quadratic import Policy, backward, quadratic_problem, tangent_size
 from jaxsoa.optimize.problem import Problem
-from jaxsoa.optimize.small_dense import solve_positive, transposed_product
-from jaxsoa.optimize.solution import (
-    History,
-    Solution,
-    floating_start,
-    steer,
-    total_cost,
-)
+from jaxsoa.optimize.solution import History, Solution, floating_start, steer, total_cost
 
 FACTOR = 10.0
 """By which the regularization grows and shrinks."""
@@ -53,127 +40,29 @@ NEAR = 0.1
 """Relative fall of the cost below which `second_order` takes the dynamics' curvature in."""
 
 
-class Model(NamedTuple):
-    """Everything known about the problem near a trajectory; time is the leading axis."""
+class Rules(NamedTuple):
+    """How `iterate` searches; `ilqr` explains them."""
 
-    F: Array  # (horizon, nx, nx + nu), the step
-    cost: Quadratic  # of z = (dx, du), dt included
-    final: Quadratic  # of dx
-
-
-class Policy(NamedTuple):
-    """du = k + K dx, and how far the quadratic model falls along alpha k: alpha slope + alpha^2 bend / 2."""
-
-    k: Array  # (horizon, nu)
-    K: Array  # (horizon, nu, nx)
-    slope: Array
-    bend: Array
+    second_order: bool
+    regularization: float
+    step_sizes: int
+    acceptance: float
 
 
-def quadratic_problem(problem: Problem, states: Any, controls: Array, curved: Array | bool = False) -> Model:
-    """The linear-quadratic problem near a trajectory, all times at once. `curved`: with the dynamics' curvature."""
-    dynamics = problem.dynamics
-    before, last = jax.tree.map(lambda x: x[:-1], states), jax.tree.map(lambda x: x[-1], states)
-    nx, nu, dtype = _tangent_size(problem, last), dynamics.nu, controls.dtype
+class Progress(NamedTuple):
+    """Where the iterations are."""
 
-    def running(state, control, *extra):
-        def moved(z):
-            return dynamics.integrate(state, z[:nx]), control + z[nx:], *extra
-
-        return quadratic_model(problem.running_cost, moved, nx + nu, dtype)
-
-    extra = () if problem.per_step is None else (problem.per_step,)
-    cost = jax.tree.map(lambda x: problem.dt * x, jax.vmap(running)(before, controls, *extra))
-    final = alone(partial(_final_model, problem, nx, dtype))(last)
-    F = jax.vmap(lambda x, u: jnp.concatenate(dynamics.linearize(x, u), axis=1))(before, controls)
-    model = Model(F, cost, final)
-    if curved is False:
-        return model
-
-    def with_curvature():
-        return cost.hessian + _curvature(problem, before, controls, _costates(model))
-
-    return model._replace(cost=cost._replace(hessian=lax.cond(curved, with_curvature, lambda: cost.hessian)))
-
-
-def _final_model(problem: Problem, nx: int, dtype, last: Any) -> Quadratic:
-    return quadratic_model(problem.final_cost, lambda z: (problem.dynamics.integrate(last, z),), nx, dtype)
-
-
-def _tangent_size(problem: Problem, state: Any) -> int:
-    return jax.eval_shape(problem.dynamics.difference, state, state).shape[0]
-
-
-def _costates(model: Model) -> Array:
-    """(horizon, nx): the derivative of the cost still to come by the state *after* each step."""
-    nx = model.F.shape[1]
-
-    def back(p, x):
-        F, l = x
-        return l[:nx] + F[:, :nx].T @ p, p
-
-    return scan(back, model.final.gradient, (model.F, model.cost.gradient), reverse=True)[1]
-
-
-def _curvature(problem: Problem, states: Any, controls: Array, costates: Array) -> Array:
-    """sum_i p_i d2 step_i / dz dz for every step, by forward over reverse mode through the dynamics' own rules.
-
-    The multipliers are the costates of the trajectory, not the gradients of the value function that plain DDP takes:
-    the step is then Newton's for the whole problem (J. F. A. De O. Pantoja, Int. J. Control 47(5), 1988), as fast near
-    the solution, and all Hessians are evaluated at once instead of one after the other in the backward pass.
-    """
-    dynamics = problem.dynamics
-
-    def of_one(state, control, p):
-        arrived = lax.stop_gradient(dynamics.step(state, control))
-        nx = p.shape[0]
-
-        def along(z):
-            return p @ dynamics.moved(state, control + z[nx:], z[:nx], arrived)
-
-        return jax.jacfwd(jax.grad(along))(jnp.zeros(nx + control.shape[0], control.dtype))
-
-    return jax.vmap(of_one)(states, controls, costates)
-
-
-@alone
-def backward(model: Model, regularization: Array, box: tuple[Array, Array] | None) -> Policy:
-    """The Riccati recursion. `box`: what limits leave for du, lower and upper, each (horizon, nu)."""
-    nx = model.F.shape[1]
-
-    def back(carry, x):
-        p, P, k, slope, bend = carry
-        F, l, ll, room = x
-        g = l + jnp.sum(F * p[:, None], axis=0)
-        Q = transposed_product(F, transposed_product(P, F, jnp.zeros_like(F)), ll)  # P is symmetric
-        gx, gu, Qxx, Qux, Quu = g[:nx], g[nx:], Q[:nx, :nx], Q[nx:, :nx], Q[nx:, nx:]
-        H = Quu + regularization * jnp.eye(len(gu), dtype=Quu.dtype)
-        if room is None:
-            both = -solve_positive(H, jnp.concatenate([Qux, gu[:, None]], axis=1))
-            K, k = both[:, :nx], both[:, nx]
-        else:
-            found = box_qp(H, gu, *room, start=k)  # the step after is a good first guess
-            K, k = -solve_free(H, Qux, found.free), found.x
-        # H differs from Quu, so nothing cancels: the value of this policy, not of the regularized problem.
-        bent = jnp.sum(Quu * k[:, None], axis=0)
-        p = gx + jnp.sum(K * (bent + gu)[:, None] + Qux * k[:, None], axis=0)
-        half = transposed_product(K, transposed_product(Quu / 2, K, Qux), Qxx / 2)
-        return (p, half + half.T, k, slope + jnp.sum(gu * k), bend + jnp.sum(k * bent)), (k, K)
-
-    zero = jnp.zeros((), model.F.dtype)
-    start = (model.final.gradient, model.final.hessian, jnp.zeros(model.F.shape[2] - nx, zero.dtype), zero, zero)
-    xs = (model.F, model.cost.gradient, model.cost.hessian, box)
-    (_, _, _, slope, bend), (k, K) = scan(back, start, xs, reverse=True)
-    return Policy(k, K, slope, bend)
-
-
-class _Progress(NamedTuple):
     best: Solution
     policy: Policy  # found at `best`, to be tried next
-    usable: Array  # whether the policy is finite: its Hessians were positive definite
+    promised: Array  # by the model of the policy: how far the cost falls; NaN where no policy is usable
     regularization: Array
     curved: Array  # whether the policy knows the curvature of the dynamics
     given_up: Array
+
+    def settled(self, tolerance: Array | float, rules: Rules) -> Array:
+        """Whether next to nothing is promised, and not out of timidity."""
+        small = self.promised <= tolerance * (1 + jnp.abs(self.best.cost))
+        return small & (self.regularization <= max(SETTLED, rules.regularization))
 
 
 class _Search(NamedTuple):
@@ -217,69 +106,88 @@ def ilqr(
         raise ValueError("max_iterations and step_sizes must be at least 1.")
     start, dtype = floating_start(problem, start)
     tolerance = (1e-9 if dtype == jnp.float64 else 1e-5) if tolerance is None else tolerance
-    rounding = 10 * jnp.finfo(dtype).eps
 
-    steered, priced = alone(partial(steer, problem)), alone(partial(total_cost, problem))
+    rules = Rules(second_order, regularization, step_sizes, acceptance)
 
-    def unfinished(now: _Progress):
+    def unfinished(now: Progress):
         return ~(now.best.converged | now.given_up) & (now.best.iterations < max_iterations)
 
-    def forward(now: _Progress) -> _Search:
-        """Try the policy with shorter and shorter steps."""
-        best, policy = now.best, now.policy
-
-        def searching(search: _Search):
-            return now.usable & ~search.accepted & (search.tries < step_sizes)
-
-        def attempt(search: _Search):
-            alpha = 0.5 ** search.tries.astype(dtype)
-            states, controls = steered(start, best.states, best.controls, best.feedback, alpha * policy.k)
-            cost = priced(states, controls)
-            fall = -alpha * (policy.slope + alpha * policy.bend / 2)
-            # Rounding decides about the last digits of the cost; NaN is never accepted, but for the first guess.
-            accepted = best.cost - cost >= acceptance * fall - rounding * jnp.abs(best.cost)
-            return _Search(search.tries + 1, accepted | (best.iterations < 0), states, controls, cost)
-
-        nothing = _Search(jnp.array(0), jnp.array(False), best.states, best.controls, best.cost)
-        return while_loop(searching, attempt, nothing)
-
-    def iterate(now: _Progress):
-        best, mu = now.best, now.regularization
-        found = forward(now)
-        accepted, first = found.accepted, best.iterations < 0
-        alpha = jnp.where(accepted, 0.5 ** (found.tries - 1).astype(dtype), 0)
-        mu = jnp.where(alpha > BOLD, mu / FACTOR, jnp.where(alpha <= TIMID, mu * FACTOR, mu))
-        mu = jnp.where(first | (now.curved & ~accepted), now.regularization, jnp.clip(mu, LEAST, MOST))
-        near = best.cost - found.cost <= NEAR * jnp.abs(best.cost)
-        curved = accepted & ~first & (now.curved | ((alpha == 1) & near)) if second_order else now.curved
-        states, controls, cost = jax.tree.map(
-            lambda new, old: jnp.where(accepted, new, old),
-            (found.states, found.controls, found.cost),
-            (best.states, best.controls, best.cost),
-        )
-        count = best.iterations + 1
-        history = History(
-            _with_entry(best.history.cost, count, cost),
-            _with_entry(best.history.step, count - 1, alpha),  # the first guess has none
-            _with_entry(best.history.regularization, count - 1, now.regularization),
-        )
-        model = quadratic_problem(problem, states, controls, second_order and curved)
-        limits = problem.limits_as(dtype)
-        box = None if limits is None else (limits[0] - controls, limits[1] - controls)
-        policy = backward(model, mu, box)
-        promised = -(policy.slope + policy.bend / 2)
-        usable = jnp.isfinite(promised) & jnp.all(jnp.isfinite(policy.K))
-        converged = usable & (promised <= tolerance * (1 + jnp.abs(cost))) & (mu <= max(SETTLED, regularization))
+    def once(now: Progress):
+        now = iterate(problem, rules, start, now)[0]
         if callback is not None:
-            jax.debug.callback(callback, count, cost)
-        assert best.feedback is not None  # the loop starts with one
-        feedback = jnp.where(usable, policy.K, best.feedback)
-        failed = best.failed | (first & ~_all_finite((states, controls, cost)))
-        best = Solution(states, controls, cost, count, converged, history, feedback, failed)
-        return _Progress(best, policy, usable, mu, curved, failed | (~accepted & (now.regularization >= MOST)))
+            jax.debug.callback(callback, now.best.iterations, now.best.cost)
+        return now._replace(best=now.best._replace(converged=now.settled(tolerance, rules)))
 
-    before = _before(problem, start, controls, max_iterations, regularization, dtype)
-    return while_loop(unfinished, iterate, before).best
+    return while_by_lanes(unfinished, once, beginning(problem, rules, start, controls, max_iterations)).best
+
+
+def _search(problem: Problem, rules: Rules, start: Any, now: Progress) -> _Search:
+    """Try the policy with shorter and shorter steps."""
+    best, policy = now.best, now.policy
+    dtype = best.controls.dtype
+    rounding, usable = 10 * jnp.finfo(dtype).eps, jnp.isfinite(now.promised)
+    steered = alone(partial(steer, problem))
+
+    def searching(search: _Search):
+        return usable & ~search.accepted & (search.tries < rules.step_sizes)
+
+    def attempt(search: _Search):
+        alpha = 0.5 ** search.tries.astype(dtype)
+        states, controls = steered(start, best.states, best.controls, best.feedback, alpha * policy.k)
+        cost = total_cost(problem, states, controls)
+        fall = -alpha * (policy.slope + alpha * policy.bend / 2)
+        # Rounding decides about the last digits of the cost; NaN is never accepted, but for the first guess.
+        accepted = best.cost - cost >= rules.acceptance * fall - rounding * jnp.abs(best.cost)
+        return _Search(search.tries + 1, accepted | (best.iterations < 0), states, controls, cost)
+
+    nothing = _Search(jnp.array(0), jnp.array(False), best.states, best.controls, best.cost)
+    return while_loop(searching, attempt, nothing)
+
+
+def iterate(
+    problem: Problem, rules: Rules, start: Any, now: Progress, revise: Callable | None = None
+) -> tuple[Progress, Any]:
+    """Take the step that is prepared, and prepare the next.
+
+    In between, `revise(states, controls, cost, mu) -> (problem, cost, mu, anything)` may change the costs. It is told
+    where the step has led; what else it gives is handed back.
+    """
+    best, mu = now.best, now.regularization
+    dtype = best.controls.dtype
+    found = _search(problem, rules, start, now)
+    accepted, first = found.accepted, best.iterations < 0
+    alpha = jnp.where(accepted, 0.5 ** (found.tries - 1).astype(dtype), 0)
+    mu = jnp.where(alpha > BOLD, mu / FACTOR, jnp.where(alpha <= TIMID, mu * FACTOR, mu))
+    mu = jnp.where(first | (now.curved & ~accepted), now.regularization, jnp.clip(mu, LEAST, MOST))
+    near = best.cost - found.cost <= NEAR * jnp.abs(best.cost)
+    curved = accepted & ~first & (now.curved | ((alpha == 1) & near)) if rules.second_order else now.curved
+    states, controls, cost = jax.tree.map(
+        lambda new, old: jnp.where(accepted, new, old),
+        (found.states, found.controls, found.cost),
+        (best.states, best.controls, best.cost),
+    )
+    failed = best.failed | (first & ~_all_finite((states, controls, cost)))
+    controls = jnp.where(failed, best.controls, controls)  # the guess, and not what feedback made of it
+    extra = None
+    if revise is not None:
+        problem, cost, mu, extra = revise(states, controls, cost, mu)
+    count = best.iterations + 1
+    history = History(
+        _with_entry(best.history.cost, count, cost),
+        _with_entry(best.history.step, count - 1, alpha),  # the first guess has none
+        _with_entry(best.history.regularization, count - 1, now.regularization),
+    )
+    model = quadratic_problem(problem, states, controls, rules.second_order and curved)
+    limits = problem.limits_as(dtype)
+    box = None if limits is None else (limits[0] - controls, limits[1] - controls)
+    policy = backward(model, mu, box)
+    promised = -(policy.slope + policy.bend / 2)
+    usable = jnp.isfinite(promised) & jnp.all(jnp.isfinite(policy.K))
+    assert best.feedback is not None  # the loop starts with one
+    feedback = jnp.where(usable, policy.K, best.feedback)
+    best = Solution(states, controls, cost, count, jnp.array(False), history, feedback, failed)
+    given_up = failed | (~accepted & (now.regularization >= MOST))
+    return Progress(best, policy, jnp.where(usable, promised, jnp.nan), mu, curved, given_up), extra
 
 
 def _all_finite(tree: Any) -> Array:
@@ -292,9 +200,10 @@ def _with_entry(x: Array, place: Array, value: Array) -> Array:
     return jnp.where(jnp.arange(len(x)) == place, value, x)
 
 
-def _before(problem: Problem, start: Any, controls, max_iterations: int, regularization: float, dtype) -> _Progress:
+def beginning(problem: Problem, rules: Rules, start: Any, controls: Any, max_iterations: int) -> Progress:
     """Iteration -1: a policy that steers along the first guess, or as the earlier solution would."""
-    nx = _tangent_size(problem, start)
+    start, dtype = floating_start(problem, start)
+    nx = tangent_size(problem, start)
     shape = (problem.horizon, problem.dynamics.nu)
     if isinstance(controls, Solution):
         states, guess = controls.states, controls.controls
@@ -308,4 +217,4 @@ def _before(problem: Problem, start: Any, controls, max_iterations: int, regular
     guess = problem.check_controls(guess, dtype)
     best = Solution(states, guess, zero + jnp.inf, jnp.array(-1), no, history, feedback, no)
     policy = Policy(jnp.zeros(shape, dtype), feedback, zero, zero)
-    return _Progress(best, policy, ~no, zero + max(regularization, LEAST), no, no)
+    return Progress(best, policy, zero, zero + max(rules.regularization, LEAST), no, no)

@@ -38,6 +38,15 @@ def shooting(
     It has converged when no entry of the gradient (by the unsquashed numbers, where there are limits) exceeds
     `tolerance`. The best trajectory met is returned; it has no feedback. With `checkpoint`, reverse mode keeps only the
     states.
+
+    First-order optimizers see only the gradient, of a cost whose curvatures by the torques of base and wrist, early and
+    late, differ by many orders: an arm's reach is not solved in thousands of iterations where `ilqr` takes tens. This
+    is for costs and dynamics that `ilqr` cannot treat, and for optimizers of one's own.
+
+    >>> miss = lambda x: x @ x
+    >>> problem = soa.optimize.step_problem(lambda x, u: x + 0.1 * u, controls=1, horizon=10, final_cost=miss)
+    >>> print(soa.optimize.shooting(problem, jnp.ones(1)).converged)
+    True
     """
     import optax  # heavy, and needed by nothing else here
 

@@ -7,11 +7,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.core import Tracer
 from jax.custom_batching import custom_vmap
-from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
-from jaxsoa.one_kernel import fits, left_to_xla, one_kernel, traced_as_part
+from jaxsoa.kernels.xla_kernel import fits, left_to_xla, one_kernel, traced_as_part
+from jaxsoa.optimize.hoisted import of_program
 
 
 def alone(function: Callable) -> Callable:
@@ -29,13 +28,10 @@ def alone(function: Callable) -> Callable:
         if not fits(program):
             return function(*arguments)
         # A batch may be in what the function closes over: that has to be handed in.
-        hoisted = [i for i, value in enumerate(program.consts) if isinstance(value, Tracer)]
+        found = of_program(program, jax.tree.structure(jax.tree.leaves(shapes)))
 
         def compute(closed_over, leaves):
-            consts = list(program.consts)
-            for i, value in zip(hoisted, closed_over, strict=True):
-                consts[i] = value
-            return jaxpr_as_fun(ClosedJaxpr(program.jaxpr, consts))(*leaves)
+            return found.function(closed_over, *leaves)
 
         @custom_vmap
         def either(closed_over, leaves):
@@ -47,7 +43,7 @@ def alone(function: Callable) -> Callable:
             outputs = jax.vmap(compute, in_axes=axes)(closed_over, leaves)
             return outputs, [True] * len(outputs)
 
-        results = either([program.consts[i] for i in hoisted], jax.tree.leaves(arguments))
+        results = either(found.values, jax.tree.leaves(arguments))
         return jax.tree.unflatten(jax.tree.structure(shapes), results)
 
     return called

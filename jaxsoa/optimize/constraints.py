@@ -46,7 +46,13 @@ def conditions(given: Condition | Sequence[Condition]) -> tuple[Condition, ...]:
 
 
 def within_joint_limits(robot: Multibody, margin: float | Shaped[Array, "..."] = 0.0) -> Inequality:
-    """Joints of plain coordinates stay inside the limits of the model file; unlimited ones are left out."""
+    """Joints of plain coordinates stay inside the limits of the model file; unlimited ones are left out.
+
+    >>> arm = soa.models.puma560()
+    >>> inside = soa.optimize.within_joint_limits(arm, margin=0.1)  # rad
+    >>> print((inside.function(soa.State(arm.neutral(), jnp.zeros(6))) <= 0).all())
+    True
+    """
     lower, upper = (np.asarray(x, float) for x in (robot.limits.lower, robot.limits.upper))
     place, dof = [], []
     for joint, at_q, at_v in zip(robot.topology.joints, robot.topology.q_slices, robot.topology.v_slices, strict=True):
@@ -69,7 +75,12 @@ def within_joint_limits(robot: Multibody, margin: float | Shaped[Array, "..."] =
 
 
 def clear_of_sphere(robot: Multibody, frame: str, center: Any, radius: Any, name: str | None = None) -> Inequality:
-    """A frame's origin stays out of a ball: radius - |p - center| <= 0, metres."""
+    """A frame's origin stays out of a ball: radius - |p - center| <= 0, metres.
+
+    >>> ball = soa.optimize.clear_of_sphere(robot, "tip", (0.0, 0.0, -2.0), 0.1)  # m
+    >>> print(ball.function(soa.State(q, v)).round(3))  # negative outside, m
+    [-0.016]
+    """
     robot.topology.frame_number(frame)
     center = jnp.asarray(center)
     if center.shape != (3,):
@@ -86,6 +97,10 @@ def friction_cone(force: Callable[..., Array], coefficient: float | Array, norma
     """A contact force (3,), as a function of state and control, presses, and within its cone of friction.
 
     |tangential| <= coefficient * normal part; squared, so that it is smooth where the force points along the normal.
+
+    >>> grip = soa.optimize.friction_cone(lambda state, force: force, 0.5)  # force: N
+    >>> print((grip.function(None, jnp.array([1.0, 0.0, 4.0])) <= 0).all())
+    True
     """
     axis = jnp.asarray(normal, float)
     axis = axis / jnp.sqrt(jnp.sum(axis * axis))
@@ -110,6 +125,12 @@ def violated(
     solved under, those of the path first. Empty where all are satisfied.
 
     Where two have one name the later gets a number: "obstacle at hand (2)". Of a batch give one problem at a time.
+
+    >>> miss = lambda x: x @ x
+    >>> problem = soa.optimize.step_problem(lambda x, u: x + 0.1 * u, controls=1, horizon=10, final_cost=miss)
+    >>> ends = soa.optimize.Equality(lambda x: x - 0.5, "half way")
+    >>> print(soa.optimize.violated(soa.optimize.constrained(problem, jnp.ones(1), final=ends), final=ends))
+    {}
     """
     found = (*conditions(path), *conditions(final))
     if not is_concrete(solution.violations):

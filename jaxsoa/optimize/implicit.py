@@ -56,6 +56,13 @@ def optimal_trajectory(
     Derivatives by `parameters` (a pytree of floating arrays), forward and reverse, are those of the solution: exact for
     a strict minimum whose active constraints are independent. Ask for a small `tolerance`: they are those of the
     trajectory found.
+
+    >>> problem = soa.optimize.step_problem(
+    ...     lambda x, u: x + 0.1 * u, controls=1, horizon=10, running_cost=lambda x, u: u @ u
+    ... )
+    >>> aim = lambda x: soa.optimize.Setup(problem, jnp.zeros(1), (), soa.optimize.Equality(lambda end: end - x))
+    >>> print(jax.grad(lambda x: soa.optimize.optimal_trajectory(aim, x).cost)(1.0).round(3))
+    20.0
     """
 
     def parts(parameters):

@@ -29,7 +29,12 @@ class Parametrized(NamedTuple):
 
 
 def parametrized_start(state: Any, parameters: Any) -> Parametrized:
-    """The state to start from, with a first guess (p,) of the parameters."""
+    """The state to start from, with a first guess (p,) of the parameters.
+
+    >>> start = soa.optimize.parametrized_start(jnp.zeros(1), jnp.ones(1))
+    >>> print(start.state, start.parameters)
+    [0.] [1.]
+    """
     parameters = jnp.asarray(parameters)
     return Parametrized(state, parameters, jnp.zeros((), parameters.dtype))
 
@@ -54,6 +59,13 @@ def parametrized_problem(
     get states of type `Parametrized`, so that they may bound parameters (at the end, say). `limits` are (lower, upper)
     of the controls proper. A free final time T is a parameter: with `dt` = 1 / horizon, steps of T / horizon, and
     running costs multiplied by T.
+
+    >>> arrive = lambda x, T: x @ x + T[0] ** 2  # at zero, and soon: T[0] is the time, s
+    >>> problem = soa.optimize.parametrized_problem(
+    ...     lambda x, u, T: x + T / 10 * u, parameters=1, controls=1, horizon=10, final_cost=arrive
+    ... )
+    >>> print(problem.dynamics.nu)
+    2
     """
     if parameters < 1:
         raise ValueError(f"A parametrized problem needs at least one parameter, got {parameters}.")

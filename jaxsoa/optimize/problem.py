@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
@@ -21,11 +21,13 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from jaxsoa.closed_chain.loops import check_loops
+from jaxsoa.model.mimics import check_mimics, follow_mimics
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.optimize.costs import Cost, terms
 from jaxsoa.protocols import check_takes
 from jaxsoa.simulate.integrators import Integrator, State, as_step
 from jaxsoa.simulate.linearized_step import Step, constrained_step, linearize_step
+from jaxsoa.simulate.mimics import with_mimics
 
 
 class Dynamics(eqx.Module):
@@ -80,6 +82,7 @@ class RobotDynamics(Dynamics):
     contact: Any = None  # a contact.Scene, whose step replaces the integrator
     loops: Any = ()  # what closes a mechanism; every step ends on it
     prescribed: Any = None  # joints whose motion is given
+    coupled: bool = eqx.field(static=True, default=False)  # mimic joints follow: the parts above see to it
 
     @property
     def nu(self) -> int:
@@ -109,13 +112,14 @@ class RobotDynamics(Dynamics):
         if len(pair) != 2:
             got = f"a {type(start).__name__}" + (f" of {len(pair)}" if pair else "")
             raise TypeError(f"The initial state of robot {self.robot.name!r} is soa.State(q, v), got {got}.")
-        return State(self.robot.check_q(pair[0]), self.robot.check_v(pair[1]))
+        q, v = self.robot.check_q(pair[0]), self.robot.check_v(pair[1])
+        return State(*(follow_mimics(self.robot, q, v) if self.coupled else (q, v)))
 
     @property
     def _step(self) -> dict:
         if self.contact is not None:
-            return {"contact": self.contact}
-        return {"step": self.integrator, "loops": self.loops, "prescribed": self.prescribed}
+            return {"contact": self.contact, "mimics": "free"}
+        return {"step": self.integrator, "loops": self.loops, "prescribed": self.prescribed, "mimics": "free"}
 
     def integrate(self, state: State, dx: Array) -> State:
         nv = self.robot.nv
@@ -228,6 +232,7 @@ def robot_problem(
     contact: Any = None,
     loops: Any = (),
     prescribed: Any = None,
+    mimics: Literal["coupled", "free"] = "coupled",
 ) -> Problem:
     """A problem about a robot's joint torques, held over `horizon` steps of `dt`. States are `soa.State(q, v)`.
 
@@ -245,6 +250,7 @@ def robot_problem(
     With `loops` (what closes a mechanism) every step ends on them, and `prescribed` joints move as given, as in
     `soa.step`; the start must be closed.
     With `contact` (a `contact.Scene`; its gradient="relaxed" helps a search) every step enforces those contacts.
+    Mimic joints follow, as in `rollout`, or are "free" (`mimics`); a `step` of your own does what it does.
     With `per_step` (a pytree of references, say) running costs are called as `(state, control, row of this step)`.
 
     Units: s, N m.
@@ -274,8 +280,11 @@ def robot_problem(
     loops = check_loops(robot, loops)
     if contact is not None and (loops or prescribed is not None):
         raise ValueError("contact cannot be combined with loops or prescribed joints yet.")
+    coupled = check_mimics(mimics) == "coupled" and bool(robot.topology.mimics) and step is None
+    if coupled:
+        integrator, loops, contact = with_mimics(robot, integrator, loops, prescribed, contact)
     advance: Any = as_step(integrator) if step is None else step
-    dynamics = RobotDynamics(robot, dt, driven, advance, analytical, contact, loops, prescribed)
+    dynamics = RobotDynamics(robot, dt, driven, advance, analytical, contact, loops, prescribed, coupled)
     return _problem(dynamics, horizon, dt, running_cost, final_cost, torque_limits, per_step)
 
 

@@ -1,8 +1,8 @@
 """Products and solutions of small dense systems, as loops that a compiler vectorizes.
 
 For matrices of a dozen rows XLA's CPU compiler calls libraries, and starting a library takes as long as the product.
-Written as sums of outer products of rows, all of a Riccati recursion fits into one kernel (`alone`): a step of a robot
-with seven joints takes 2.5 us instead of 7. Batches, large matrices and other platforms keep the library.
+Written as sums of outer products of rows, all of a Riccati recursion fits into one kernel (`alone`). Batches, large
+matrices and other platforms keep the library.
 """
 
 from __future__ import annotations
@@ -45,10 +45,11 @@ def _library_product(axis_size, in_batched, a, b, start):
 
 def solve_positive(H: Float[Array, "n n"], b: Float[Array, "n k"]) -> Float[Array, "n k"]:
     """H^-1 b; NaN where H is not positive definite. Reads all of H or its lower half."""
-    return _eliminate(H, b) if _by_loops(len(H)) else _by_cholesky(H, b)
+    return _eliminate(H, b) if _by_loops(len(H)) else by_cholesky(H, b)
 
 
-def _by_cholesky(H: Array, b: Array) -> Array:
+def by_cholesky(H: Array, b: Array) -> Array:
+    """The same with the factors of Cholesky: by a library, or written out in a kernel of ours."""
     factor = lax.linalg.cholesky(H, symmetrize_input=False)
     half = lax.linalg.triangular_solve(factor, b, left_side=True, lower=True)
     return lax.linalg.triangular_solve(factor, half, left_side=True, lower=True, transpose_a=True)
@@ -73,4 +74,4 @@ def _eliminate(H, b):
 @_eliminate.def_vmap
 def _factorize(axis_size, in_batched, H, b):
     axes = [0 if batched else None for batched in in_batched]
-    return jax.vmap(_by_cholesky, in_axes=axes)(H, b), True
+    return jax.vmap(by_cholesky, in_axes=axes)(H, b), True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -13,6 +14,7 @@ from jaxtyping import Array, Bool, Float, Int
 from jaxsoa.mesh_axes import scan
 from jaxsoa.optimize.costs import evaluate
 from jaxsoa.optimize.problem import Problem
+from jaxsoa.optimize.stepwise import stepwise
 
 
 class History(NamedTuple):
@@ -54,17 +56,25 @@ def summary(solution: Any) -> str:
     history = getattr(solution, "history", None)
     first = "" if history is None else f" (at first {float(history.cost[0]):.6g})"
     how = "converged after" if converged else "NOT converged in"
-    return f"{head}; cost {float(solution.cost):.6g}{first}; {how} {int(solution.iterations)} iterations"
+    line = f"{head}; cost {float(solution.cost):.6g}{first}; {how} {int(solution.iterations)} iterations"
+    by_shooting = isinstance(solution, Solution) and solution.feedback is None
+    return line if converged or not by_shooting else f"{line} of shooting: ilqr may need far fewer"
 
 
 def floating_start(problem: Problem, start: Any) -> tuple[Any, Any]:
     """The initial state in one floating type, and that type: the robot's, or if there is none that of `start`."""
     start = problem.dynamics.check_start(start)
+    dtype = _floating_type(problem, start)
+    return jax.tree.map(lambda x: jnp.asarray(x, dtype), start), dtype
+
+
+def _floating_type(problem: Problem, given: Any) -> Any:
+    """The robot's floating type, or if there is no robot that of what is given."""
     dtype = problem.dynamics.dtype
     if dtype is None:
-        dtype = jnp.result_type(*map(jnp.asarray, jax.tree.leaves(start)))
+        dtype = jnp.result_type(*map(jnp.asarray, jax.tree.leaves(given)))
         dtype = dtype if jnp.issubdtype(dtype, jnp.floating) else jnp.result_type(float)
-    return jax.tree.map(lambda x: jnp.asarray(x, dtype), start), dtype
+    return dtype
 
 
 def simulate_controls(
@@ -73,6 +83,11 @@ def simulate_controls(
     """The states that open-loop controls lead through, `start` first: horizon + 1 of them, stacked.
 
     With `checkpoint`, reverse mode keeps only these and recomputes each step.
+
+    >>> miss = lambda x: x @ x
+    >>> problem = soa.optimize.step_problem(lambda x, u: x + 0.1 * u, controls=1, horizon=10, final_cost=miss)
+    >>> print(soa.optimize.simulate_controls(problem, jnp.zeros(1), jnp.ones((10, 1)))[-1])
+    [1.]
     """
     start, dtype = floating_start(problem, start)
     controls = jnp.asarray(controls, dtype)
@@ -88,6 +103,13 @@ def follow(problem: Problem, start: Any, plan: Solution, feedforward: Array | No
     """States (horizon + 1, ...) and controls (horizon, nu) when the plan's feedback steers from `start`.
 
     `feedforward` (horizon, nu) corrects the plan's controls.
+
+    >>> aim = soa.optimize.LeastSquares(lambda state, u: jnp.concatenate([state.q, 0.1 * state.v, 0.01 * u]))
+    >>> problem = soa.optimize.robot_problem(robot, horizon=20, dt=0.05, running_cost=aim)
+    >>> plan = soa.optimize.ilqr(problem, soa.State(q, v))
+    >>> states, controls = soa.optimize.follow(problem, soa.State(q + 0.1, v), plan)  # rad; N m
+    >>> print(controls.shape)
+    (20, 2)
     """
     start, dtype = floating_start(problem, start)
     feedforward = None if feedforward is None else jnp.asarray(feedforward, dtype)
@@ -121,9 +143,19 @@ def with_last(states: Any, last: Any) -> Any:
 
 
 def total_cost(problem: Problem, states: Any, controls: Float[Array, "horizon nu"]) -> Float[Array, ""]:
-    """sum_k dt l(x_k, u_k) + l_f(x_N), all times at once."""
+    """sum_k dt l(x_k, u_k) + l_f(x_N), all times at once.
+
+    >>> miss = lambda x: x @ x
+    >>> problem = soa.optimize.step_problem(lambda x, u: x + 0.1 * u, controls=1, horizon=10, final_cost=miss)
+    >>> controls = jnp.ones((10, 1))
+    >>> states = soa.optimize.simulate_controls(problem, jnp.zeros(1), controls)
+    >>> print(soa.optimize.total_cost(problem, states, controls).round(6))
+    1.0
+    """
+    controls = jnp.asarray(controls)
+    dtype = _floating_type(problem, (states, controls))
+    states, controls = jax.tree.map(lambda x: jnp.asarray(x, dtype), (states, controls))
     before, last = jax.tree.map(lambda x: x[:-1], states), jax.tree.map(lambda x: x[-1], states)
-    dtype = controls.dtype if problem.dynamics.dtype is None else problem.dynamics.dtype
     extra = () if problem.per_step is None else (problem.per_step,)
-    running = jax.vmap(lambda *x: evaluate(problem.running_cost, dtype, *x))(before, controls, *extra)
-    return problem.dt * jnp.sum(running) + evaluate(problem.final_cost, dtype, last)
+    running = jax.vmap(stepwise(partial(evaluate, problem.running_cost, dtype)))(before, controls, *extra)
+    return problem.dt * jnp.sum(running) + stepwise(partial(evaluate, problem.final_cost, dtype))(last)

@@ -17,10 +17,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jax.extend.core import Literal
 from jaxtyping import Array
 
-from jaxsoa.kernels.jax_interface import evaluated, opened
+from jaxsoa.kernels.jax_interface import Literal, evaluated, opened
 
 
 class _Known(NamedTuple):

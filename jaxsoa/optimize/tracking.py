@@ -12,10 +12,10 @@ from __future__ import annotations
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax import lax
 from jaxtyping import Array, Float, Shaped
 
 from jaxsoa.dynamics.inverse import inverse_dynamics
+from jaxsoa.mesh_axes import scan
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.simulate.linearized_step import linearize_step, semi_implicit_euler
 
@@ -51,6 +51,11 @@ def track(
     `state_weight` (2 nv,) and `torque_weight` (nv,) are the diagonals of Q and R, or one number each. The motion's
     torques are those of inverse dynamics for the velocity differences, so a motion that the robot can make under
     `step` is followed exactly and needs no feedback.
+
+    >>> swing = soa.rollout(robot, q, v, None, 0.01, steps=5, integrator="semi_implicit_euler")  # free fall
+    >>> guide = soa.optimize.track(robot, swing.q, swing.v, 0.01)
+    >>> print(guide.gains.shape, jnp.abs(guide.torques).max() < 1e-9)  # N m
+    (4, 2, 4) True
     """
     q, v, dt = robot.convert(q, "q"), robot.convert(v, "v"), robot.check_number(dt)
     n, nv = len(q) - 1, robot.nv
@@ -70,5 +75,5 @@ def track(
         P = Q + A.T @ P @ (A - B @ K)
         return (P + P.T) / 2, K
 
-    _, gains = lax.scan(back, Q, models, reverse=True)
+    _, gains = scan(back, Q, models, reverse=True)
     return Tracking(robot, q[:-1], v[:-1], torques, gains, jnp.asarray(dt, q.dtype))

@@ -65,6 +65,7 @@ from jaxsoa.simulate.sensors import (
     InertialNoise as InertialNoise,
     JointPosition as JointPosition,
     JointVelocity as JointVelocity,
+    JointWrench as JointWrench,
     Sensors as Sensors,
     mount as mount,
     sensor_set as sensor_set,
@@ -82,6 +83,12 @@ from jaxsoa.simulate.study import run_study as run_study
 from jaxsoa.simulate.surroundings import (
     Fluid as Fluid,
     GravityCompensation as GravityCompensation,
+)
+from jaxsoa.simulate.tendons import (
+    TendonDescription as TendonDescription,
+    TendonLimits as TendonLimits,
+    Tendons as Tendons,
+    tendon_set as tendon_set,
 )
 
 __all__ = exported(globals())  # pyright: ignore[reportUnsupportedDunderAll]

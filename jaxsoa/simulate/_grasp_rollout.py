@@ -13,13 +13,15 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jaxtyping import Array, Float
 
 from jaxsoa.closed_chain.algebra import is_concrete
 from jaxsoa.closed_chain.grasp import GraspSystem, Pose, check_grasp, check_pose, grasp_state
 from jaxsoa.closed_chain.grasp_dynamics import grasp_forward_dynamics
 from jaxsoa.closed_chain.stabilize import grasp_rotations, project_grasp
+from jaxsoa.closed_chain.together import projected_together
+from jaxsoa.eager import compiled
+from jaxsoa.mesh_axes import scan
 from jaxsoa.model.builder import Builder
 from jaxsoa.simulate.integrators import Integrator, find_integrator
 from jaxsoa.spatial import ops, rotation
@@ -40,7 +42,8 @@ class _Together:
     def __init__(self, system: GraspSystem):
         # Only its coordinates are used, so its inertia is anything.
         body = Builder("object").link("object", joint="free", mass=1.0, inertia=np.eye(3)).build()
-        self.robots = (*(arm.robot for arm in system.arms), body)
+        dtype = system.arms[0].robot.dtype
+        self.robots = (*(arm.robot for arm in system.arms), body.astype(dtype))
         self.q_ends = np.cumsum([robot.nq for robot in self.robots])[:-1].tolist()
         self.v_ends = np.cumsum([robot.nv for robot in self.robots])[:-1].tolist()
         groups = [
@@ -73,6 +76,7 @@ class _Together:
         return GraspMotion(tuple(qs), tuple(vs), (R, own_q[4:]), velocity)
 
 
+@compiled(through_door=False)
 def grasp_step(
     system: GraspSystem,
     motion: GraspMotion,
@@ -82,19 +86,41 @@ def grasp_step(
     *,
     integrator: str | Integrator = "rk4",
     method: str = "auto",
+    prescribed: Any = None,
 ) -> GraspMotion:
     """The motion (q (nq,), v (nv,) per arm) a time dt later under constant torques, the arms on their contacts.
 
     `rotations`: how the arms' frames stand on the object (`closed_chain.grasp_rotations` at the start), met up to what
-    the contacts leave free. `method` is that of `grasp_forward_dynamics`.
+    the contacts leave free. `method` is that of `grasp_forward_dynamics`. `prescribed`: masks (bool (nv,), or None for
+    an arm), one per arm, or a pair (masks, accelerations); then arms and object go back onto the contacts together.
+
+    >>> system, q, pose = soa.closed_chain.mechanisms.two_arm_grasp()
+    >>> motion = soa.simulate.GraspMotion(q, [jnp.zeros(7)] * 2, pose, jnp.zeros(6))
+    >>> held = soa.closed_chain.grasp_rotations(system, q, pose)
+    >>> after = jax.jit(soa.simulate.grasp_step)(system, motion, motion.v, 0.01, held)
+    >>> print(after.object_pose[1].shape)  # m
+    (3,)
     """
-    tau = system.check("tau", tau, "check_v")
+    tau, dt = system.check("tau", tau, "check_v"), system.arms[0].robot.check_number(dt)
+    q, v = system.check("q", motion.q, "check_q"), system.check("v", motion.v, "check_v")
+    object_velocity = system.arms[0].robot.convert(motion.object_velocity, "object_velocity")
+    rotations = [system.arms[0].robot.convert(x, "rotations") for x in rotations]
+    motion = GraspMotion(q, v, check_pose(system, motion.object_pose), object_velocity)
     together = _Together(system)
+    masks, given = prescribed if _is_pair(prescribed) else (prescribed, None)
 
     def acceleration(q: Array, v: Array) -> Array:
         at = together.unpack(q, v)
         found = grasp_forward_dynamics(
-            system, at.q, at.v, tau, at.object_pose, object_velocity=at.object_velocity, method=method
+            system,
+            at.q,
+            at.v,
+            tau,
+            at.object_pose,
+            object_velocity=at.object_velocity,
+            a=given,
+            prescribed=masks,
+            method=method,
         )
         R, (w, u) = at.object_pose[0], (at.object_velocity[:3], at.object_velocity[3:])
         turn, push = found.object_acceleration[:3], found.object_acceleration[3:]
@@ -103,8 +129,15 @@ def grasp_step(
 
     robot: Any = together
     after = together.unpack(*find_integrator(integrator)(robot, acceleration, *together.pack(motion), dt))
+    if masks is not None:
+        return GraspMotion(*projected_together(system, *after, rotations, masks))
     q, v = project_grasp(system, *after, rotations, iterations=1)
     return after._replace(q=q, v=v)
+
+
+def _is_pair(prescribed: Any) -> bool:
+    """Whether it is (masks, accelerations): a pair of sequences, where masks alone are arrays or None."""
+    return isinstance(prescribed, tuple) and len(prescribed) == 2 and isinstance(prescribed[0], list | tuple)
 
 
 def grasp_rollout(
@@ -121,12 +154,20 @@ def grasp_rollout(
     method: str = "auto",
     record: Callable[[GraspMotion], Any] | None = None,
     checkpoint: bool = True,
+    prescribed: Any = None,
 ) -> Any:
     """Simulate arms that carry an object. Returns the `GraspMotion` after each step, every array (steps, ...).
 
     `control`: torques (steps, nv) per arm, a function `(time, motion) -> torques per arm`, or None. The object's
     velocity follows from the arms' unless given (give it where contacts leave the object free to turn). `record`: a
     function of a `GraspMotion` whose results are returned instead. A start that is not closed raises (outside jit).
+    `prescribed`: as in `grasp_step`, held throughout, or a function `(time, motion)` that gives it, held in a step.
+
+    >>> system, q, pose = soa.closed_chain.mechanisms.two_arm_grasp()
+    >>> still = [jnp.zeros(7)] * 2  # rad/s
+    >>> fall = jax.jit(lambda q: soa.simulate.grasp_rollout(system, q, still, pose, None, 0.01, steps=2))
+    >>> print(fall(q).object_pose[1].shape)  # m
+    (2, 3)
     """
     q, v = system.check("q", q, "check_q"), system.check("v", v, "check_v")
     pose = check_pose(system, object_pose)
@@ -156,7 +197,9 @@ def grasp_rollout(
             tau = control(number * dt, motion)
         elif tau is None:
             tau = tuple(jnp.zeros_like(x) for x in motion.v)
-        after = grasp_step(system, motion, tau, dt, rotations, integrator=integrator, method=method)
+        held = prescribed(number * dt, motion) if callable(prescribed) else prescribed
+        options = {"integrator": integrator, "method": method, "prescribed": held}
+        after = grasp_step(system, motion, tau, dt, rotations, **options)
         return jax.tree.map(lambda x: x.astype(dtype), after), None
 
     if checkpoint:
@@ -166,4 +209,4 @@ def grasp_rollout(
         motion, _ = advance(motion, x)
         return motion, motion if record is None else record(motion)
 
-    return lax.scan(recorded, start, (jnp.arange(steps), torques))[1]
+    return scan(recorded, start, (jnp.arange(steps), torques))[1]

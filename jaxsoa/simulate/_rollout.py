@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -10,17 +11,18 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, PyTree, Shaped
 
-from jaxsoa.closed_chain.constraints import Constraint, mimic_couplings
+from jaxsoa.closed_chain.constraints import Constraint
 from jaxsoa.closed_chain.loops import check_loops
 from jaxsoa.eager import compiled
+from jaxsoa.kernels.jax_interface import nothing_traced
 from jaxsoa.mesh_axes import scan
 from jaxsoa.model.mimics import check_mimics, follow_mimics
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.simulate.control import Actuator, Controller, call_actuators, call_controller, command_size, initial_memory
 from jaxsoa.simulate.equations import ExternalForce, Prescribed, as_prescribed, check_prescription, check_start
-from jaxsoa.simulate.integrators import Integrator, Passive, State, as_tuple, check_contact, step
+from jaxsoa.simulate.integrators import Integrator, Passive, State, as_tuple, check_contact, step, step_with_contact
 from jaxsoa.simulate.joint_limits import JointLimits, prepared
-from jaxsoa.simulate.mimics import CoupledContact, coupled_integrator
+from jaxsoa.simulate.mimics import with_mimics
 from jaxsoa.simulate.progress import ProgressBar
 from jaxsoa.simulate.segments import in_blocks, segment_length, segmented_scan
 
@@ -33,14 +35,16 @@ class Sample(NamedTuple):
     v: Float[Array, " nv"]
     tau: Float[Array, " nv"]  # what the actuators gave during the step
     memory: PyTree  # of controller and actuators; hand it to the next rollout's `memory` to go on
+    contact: Any = None  # the `contact.Step` that led here, where a scene is given: impulses, gaps, residual
 
 
 class _Carry(NamedTuple):
     state: State
     memory: PyTree
+    residual: Any = None  # the largest of the contact solver so far
+    broken: Any = None  # the first step whose state is not finite, -1 so far; only where somebody will be told
 
 
-@compiled(through_door=False, not_with=("passive", "contact", "loops", "prescribed", "actuators", "progress"))
 def rollout(
     robot: Multibody,
     q: Shaped[Array, " nq"],
@@ -79,7 +83,7 @@ def rollout(
     - `prescribed`: joints whose motion is given: a mask (bool (nv,): velocities stay), a pair (mask, accelerations),
       each (nv,) or (steps, nv), or a function `(time, q, v)` that gives the pair, held through a step.
     - `contact`: a `contact.Scene`; every step enforces its contacts (by semi-implicit Euler), loops and mimic joints in
-      the same solve.
+      the same solve. Outside of jit a step that was not solved warns; inside, record `sample.contact.residual`.
     - `record`: a function of a `Sample` whose results are stacked and returned instead of the states, or "final" for
       the last state alone. With `every` = k only every k-th step is recorded; k must divide `steps`.
     - `checkpoint`: what reverse mode keeps. True: the state of every step, and each step is computed again. "segments":
@@ -89,22 +93,58 @@ def rollout(
     - `time` and `memory`: where to start from, to go on from the `Sample` of an earlier rollout.
     - `mimics`: the mimic joints of a URDF file follow their targets ("coupled", from the start on), or are "free".
 
+    A state that is not finite (gains too high for dt, say) is returned as it is; outside of jit a warning names the
+    first step that led to one.
+
     Units: rad, rad/s, N m, s.
 
     >>> motion = soa.rollout(robot, q, v, None, 0.01, steps=100)  # one second, no torque
     >>> print(motion.q.shape, motion.q[-1].round(3))
     (100, 2) [ 0.129 -0.553]
     """
+    given = locals()
+    found, broken = _simulated(**given, watched=nothing_traced())
+    if broken is not None and int(broken) >= 0:
+        number = int(broken) + 1
+        message = (
+            f"The rollout of {robot.name!r} is not finite from step {number} on (at "
+            f"{float(time) + number * float(dt):g} s): are gains, stiffnesses or torques too high for a step of "
+            f"{float(dt):g} s?"
+        )
+        warnings.warn(message, UserWarning, stacklevel=2)
+    return found
+
+
+@compiled(through_door=False, not_with=("passive", "contact", "loops", "prescribed", "actuators", "progress"))
+def _simulated(
+    robot: Multibody,
+    q: Any,
+    v: Any,
+    control: Any,
+    dt: Any,
+    *,
+    steps: Any,
+    integrator: Any,
+    actuators: Any,
+    passive: Any,
+    f_ext: Any,
+    loops: Any,
+    prescribed: Any,
+    contact: Any,
+    record: Any,
+    every: Any,
+    checkpoint: Any,
+    progress: Any,
+    time: Any,
+    memory: Any,
+    mimics: Any,
+    watched: bool,
+) -> tuple[Any, Any]:
+    """What `rollout` returns; and if `watched`, the number of the first step whose state is not finite, or -1."""
     q, v, dt, time = robot.check_q(q), robot.check_v(v), robot.check_number(dt), robot.check_number(time, "time")
     if check_mimics(mimics) == "coupled" and robot.topology.mimics:
         q, v = follow_mimics(robot, q, v)
-        if contact is not None:
-            check_contact(contact, integrator)
-            contact = CoupledContact(contact)
-        elif bool(loops) or prescribed is not None:
-            loops = (*check_loops(robot, loops), *mimic_couplings(robot))
-        else:
-            integrator = coupled_integrator(integrator)
+        integrator, loops, contact = with_mimics(robot, integrator, loops, prescribed, contact)
     torques = None
     if control is not None and not callable(control):
         torques = robot.convert(control, "control")
@@ -124,6 +164,8 @@ def rollout(
     for force in as_tuple(passive):
         if isinstance(force, JointLimits):
             force.warn_if_stiff(robot, dt)
+    if contact is not None:
+        check_contact(contact, integrator)
     loops = check_loops(robot, loops)
     check_start(robot, loops, q)
     external = f_ext if callable(f_ext) or f_ext is None else _rows(f_ext, steps, (robot.n_links, 6), "f_ext")
@@ -131,12 +173,13 @@ def rollout(
     if isinstance(given, Prescribed):
         check_prescription(robot, loops, q, v, jax.tree.map(lambda x: x[0], given))
     state = State(q, v)
+    counting = watched and not (record is None and every == 1)  # else the record tells
     if memory is None:
         memory = (initial_memory(control, *state), tuple(initial_memory(part, *state) for part in actuators))
     memory = jax.tree.map(jnp.asarray, memory)
 
     def advance(carry: _Carry, x):
-        (q, v), (own, parts) = carry
+        (q, v), (own, parts) = carry.state, carry.memory
         number, command, pushed, held = x
         if callable(control):
             command, own = call_controller(control, time + number * dt, q, v, own, dt)
@@ -147,28 +190,41 @@ def rollout(
         pushed = external if callable(external) else pushed
         held = as_prescribed(robot, given(time + number * dt, q, v), v) if callable(given) else held
         options = {"integrator": integrator, "passive": forces, "f_ext": pushed, "loops": loops, "prescribed": held}
-        options["contact"] = contact
-        after = State(*step(robot, q, v, tau, dt, **options))
+        options["mimics"] = "free"  # they follow already
+        touched, residual = None, None
+        if contact is None:
+            after = State(*step(robot, q, v, tau, dt, **options))
+        else:
+            touched = step_with_contact(
+                robot, q, v, robot.convert(tau, "tau"), dt, contact, pushed, forces, loops, held
+            )
+            after, residual = (
+                State(touched.q, touched.v),
+                jnp.maximum(carry.residual, lax.stop_gradient(touched.residual)),
+            )
         # What is remembered keeps the type it started with.
         memory = jax.tree.map(lambda x, old: x if old is x else jnp.asarray(x, old.dtype), (own, parts), carry.memory)
-        return _Carry(after, memory), robot.convert(tau, "tau")
+        broken = carry.broken
+        if counting:
+            broken = jnp.where((broken < 0) & ~_finite(after), number, broken)
+        return _Carry(after, memory, residual, broken), (robot.convert(tau, "tau"), touched)
 
     if checkpoint:
         advance = jax.checkpoint(advance, prevent_cse=False)  # inside a scan nothing could be merged anyway
 
-    def observe(carry: _Carry, number, tau):
+    def observe(carry: _Carry, number, tau, touched):
         if record == "final":
             return None
         if record is None:
             return carry.state
-        return record(Sample(time + (number + 1) * dt, *carry.state, tau, carry.memory))
+        return record(Sample(time + (number + 1) * dt, *carry.state, tau, carry.memory, touched))
 
     def one_record(carry: _Carry, xs):
         if every == 1:
-            carry, tau = advance(carry, xs)
-            return carry, observe(carry, xs[0], tau)
-        carry, tau = scan(advance, carry, xs)
-        return carry, observe(carry, xs[0][-1], tau[-1])
+            carry, found = advance(carry, xs)
+            return carry, observe(carry, xs[0], *found)
+        carry, found = scan(advance, carry, xs)
+        return carry, observe(carry, xs[0][-1], *jax.tree.map(lambda x: x[-1], found))
 
     rows = tuple(None if callable(x) else x for x in (external, given))
     xs = (jnp.arange(steps), torques, *rows)
@@ -179,8 +235,20 @@ def rollout(
     if checkpoint == "segments" and every > 1:
         one_record = jax.checkpoint(one_record, prevent_cse=False)  # the blocks between records are the segments
     report = _reporter(steps, every) if progress else None
-    last, recorded = segmented_scan(one_record, _Carry(state, memory), xs, records, segment, report)
-    return last.state if record == "final" else recorded
+    solved = None if contact is None else jnp.zeros((), robot.dtype)
+    unbroken = jnp.asarray(-1, xs[0].dtype) if counting else None
+    last, recorded = segmented_scan(one_record, _Carry(state, memory, solved, unbroken), xs, records, segment, report)
+    if contact is not None:
+        contact.warn_unsolved(last.residual, stacklevel=5)
+    broken = last.broken
+    if watched and not counting:
+        finite = jax.vmap(_finite)(recorded)
+        broken = jnp.where(jnp.all(finite), -1, jnp.argmin(finite))
+    return (last.state if record == "final" else recorded), broken
+
+
+def _finite(state: State) -> Array:
+    return jnp.all(jnp.isfinite(state.q)) & jnp.all(jnp.isfinite(state.v))
 
 
 def _rows(x: Any, steps: int, shape: tuple[int, ...], name: str) -> Array:

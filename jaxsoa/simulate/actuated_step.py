@@ -31,6 +31,11 @@ def linearize_actuated_step(
 
     A is (2 nv + k, 2 nv + k), B (2 nv + k, nu) by the command. `memory` is as in `rollout` (a tuple, one entry per
     actuator; None: as they start). `options` are those of `soa.step`.
+
+    >>> drive = soa.simulate.actuator_set(robot, [soa.simulate.motor("joint1", gear=5.0)])
+    >>> found = jax.jit(soa.simulate.linearize_actuated_step)(robot, q, v, jnp.zeros(1), 0.01, drive)
+    >>> print(found.A.shape, found.B.shape)  # with what the actuators remember
+    (6, 6) (6, 1)
     """
     q, v, dt = robot.check_q(q), robot.check_v(v), robot.check_number(dt)
     actuators = as_tuple(actuators)
@@ -49,7 +54,7 @@ def linearize_actuated_step(
         return state.q, state.v, ravel_pytree(kept)[0]
 
     zero, still = jnp.zeros(2 * nv + len(remembered), v.dtype), jnp.zeros_like(command)
-    arrived = jax.lax.stop_gradient(after(zero, still)[0])
+    arrived = after(zero, still)[0]
 
     def moved(x: Array, du: Array) -> Array:
         q_next, v_next, kept = after(x, du)

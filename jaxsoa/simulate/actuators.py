@@ -24,13 +24,17 @@ from jaxtyping import Array, Float
 
 from jaxsoa.dynamics.kinematics import frame_axes, frame_placement, kinematics
 from jaxsoa.model.multibody import Multibody
+from jaxsoa.simulate.tendons import TendonDescription, Tendons, stacked_tendons
 
 DYNAMICS = ("none", "filter", "filterexact", "integrator")
 _ALL = (-np.inf, np.inf)
 
 
 class ActuatorDescription(NamedTuple):
-    """One actuator: `joints` maps joint names to gears (several: a fixed tendon); `site` is (frame, wrench (6,))."""
+    """One actuator: `joints` maps joint names to gears (several: a fixed tendon); `site` is (frame, wrench (6,)).
+
+    `path` is that of a tendon from frame to frame (`TendonDescription`), with `path_gear`.
+    """
 
     name: str
     joints: Mapping[str, float]
@@ -44,6 +48,8 @@ class ActuatorDescription(NamedTuple):
     activation_range: tuple[float, float] = _ALL
     early: bool = False  # the force uses the activation after the step
     site: tuple[str, tuple[float, ...]] | None = None  # wrench (moment, force) per unit, in the frame's axes
+    path: tuple[str | float, ...] = ()
+    path_gear: float = 1.0
 
 
 def motor(joint: str, *, gear: float = 1.0, name: str | None = None, **options: Any) -> ActuatorDescription:
@@ -60,6 +66,9 @@ def position_servo(
     joint: str, *, kp: float, kv: float = 0.0, gear: float = 1.0, name: str | None = None, **options: Any
 ) -> ActuatorDescription:
     """The command is a position: f = kp (command - l) - kv l'.
+
+    The force is held through a step: with I the inertia that the joint feels, gains beyond kv = 2 I / dt or
+    kp = 4 I / dt^2 (times the gear squared) make it tremble.
 
     >>> servo = soa.simulate.position_servo("joint2", kp=100.0, kv=5.0, name="elbow")  # N m/rad, N m s/rad
     >>> print(soa.simulate.actuator_set(robot, [servo]).names)
@@ -105,8 +114,7 @@ class Actuators(eqx.Module):
     early: tuple[bool, ...] = eqx.field(static=True)
     site_frames: tuple[str | None, ...] = eqx.field(static=True)
     robot: Multibody
-    lengths: Float[Array, "nu nq"]  # l = lengths q
-    moments: Float[Array, "nu nv"]
+    tendons: Tendons  # what they pull at, gears included: along joints, or from frame to frame
     site_wrenches: Float[Array, "nu 6"]
     gain: Float[Array, "nu 3"]
     bias: Float[Array, "nu 3"]
@@ -142,7 +150,7 @@ class Actuators(eqx.Module):
 
     def transmission(self, q: Array) -> tuple[Float[Array, " nu"], Float[Array, "nu nv"]]:
         """Lengths and moment arms g at q. The length along a site's wrench is zero, as in MuJoCo."""
-        length, moment = self.lengths @ q, self.moments
+        length, moment = self.tendons(self.robot, q)
         rows = [k for k, frame in enumerate(self.site_frames) if frame is not None]
         if rows:
             kin = kinematics(self.robot, self.robot.check_q(q))
@@ -211,22 +219,19 @@ def actuator_set(
     ('joint2',)
     """
     nu = len(descriptions)
-    lengths, moments, wrenches = np.zeros((nu, robot.nq)), np.zeros((nu, robot.nv)), np.zeros((nu, 6))
+    wrenches = np.zeros((nu, 6))
     names = [description.name for description in descriptions]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise ValueError(f"Two actuators are called {twice[0]!r}.")
     for row, one in enumerate(descriptions):
-        for joint, gear in one.joints.items():
-            at_q, at_v = robot.q_index(joint), robot.v_index(joint)
-            if at_v.stop - at_v.start != 1:
-                raise ValueError(f"Actuator {one.name!r} needs joints of one degree of freedom; {joint!r} has more.")
-            lengths[row, at_q], moments[row, at_v] = gear, gear
         if one.site is not None:
             robot.topology.frame_number(one.site[0])
             wrenches[row] = one.site[1]
         if one.dynamics not in DYNAMICS:
             raise ValueError(f"Actuator {one.name!r}: dynamics is one of {', '.join(DYNAMICS)}, got {one.dynamics!r}.")
+
+    pulled = [TendonDescription(one.name, one.joints, one.path, one.path_gear) for one in descriptions]
 
     def stacked(field: str) -> Array:
         rows = np.array([np.atleast_1d(getattr(one, field)) for one in descriptions], float)
@@ -241,8 +246,7 @@ def actuator_set(
         early=tuple(one.early for one in descriptions),
         site_frames=tuple(None if one.site is None else one.site[0] for one in descriptions),
         robot=robot,
-        lengths=jnp.asarray(lengths, robot.dtype),
-        moments=jnp.asarray(moments, robot.dtype),
+        tendons=stacked_tendons(robot, pulled, "Actuator"),
         site_wrenches=jnp.asarray(wrenches, robot.dtype),
         gain=stacked("gain"),
         bias=stacked("bias"),

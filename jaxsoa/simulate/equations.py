@@ -19,9 +19,10 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from jaxsoa.closed_chain.algebra import is_concrete
+from jaxsoa.closed_chain.close import close_loops_report
 from jaxsoa.closed_chain.constraints import Constraint, Coupling
 from jaxsoa.closed_chain.loop_dynamics import loop_forward_dynamics
-from jaxsoa.closed_chain.loops import check_loops, check_prescribed, loop_errors
+from jaxsoa.closed_chain.loops import check_loops, check_prescribed, loop_errors, loop_jacobian
 from jaxsoa.closed_chain.stabilize import project
 from jaxsoa.dynamics.forward import forward_dynamics, hybrid_dynamics
 from jaxsoa.model.multibody import Multibody
@@ -60,6 +61,9 @@ def accelerations_of(
     mask, given = (None, None) if prescribed is None else prescribed
 
     def acceleration(q: Array, v: Array) -> Array:
+        return found(q, v).astype(v.dtype)  # external forces may be more precise than the model
+
+    def found(q: Array, v: Array) -> Array:
         torque = sum((force(robot, q, v) for force in forces), tau)
         external = f_ext(robot, q, v) if callable(f_ext) else f_ext
         if loops:
@@ -127,5 +131,21 @@ def check_start(robot: Multibody, loops: Sequence[Constraint], q: Array, toleran
     if bad:
         raise ValueError(
             f"The start is not closed; errors (m, rad) above {tolerance:.0e}: {', '.join(bad)}. "
-            "`closed_chain.close_loops` finds a closed configuration, `closed_chain.holding` loops that hold this one."
+            + _remedy(robot, loops, q, tolerance)
         )
+
+
+def _remedy(robot: Multibody, loops: Sequence[Constraint], q: Array, tolerance: float) -> str:
+    """What to do about an open start; that the loops contradict each other where nothing closes them."""
+    with jax.ensure_compile_time_eval():
+        nearest = eqx.filter_jit(close_loops_report)(robot, loops, q)
+        J = np.asarray(eqx.filter_jit(loop_jacobian)(robot, loops, nearest.q))
+    left = float(nearest.error)
+    if left <= tolerance:
+        return "`closed_chain.close_loops` finds a closed configuration, `closed_chain.holding` loops that hold it."
+    rank = int(np.linalg.matrix_rank(J, tol=1e-8))
+    return (
+        f"Nothing near closes them: the best configuration found leaves {left:.3g}, where {rank} of the constraints "
+        "are independent. The loops contradict each other, or are out of reach; `closed_chain.holding` gives loops "
+        "that hold this configuration."
+    )

@@ -1,144 +1,26 @@
-"""One step in time, on the manifold of configurations: quaternions are moved by rotations, never added to."""
+"""One step in time: whatever acts on a robot, put together for the integrators of `schemes.py`."""
 
 from __future__ import annotations
 
 import dataclasses
-import inspect
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from functools import cache
+from typing import Any, Literal
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Shaped
+from jaxtyping import Array, Shaped
 
 from jaxsoa.closed_chain.constraints import Constraint
 from jaxsoa.eager import compiled
-from jaxsoa.mesh_axes import scan
+from jaxsoa.kernels import by_jax, door, ruled
+from jaxsoa.model.mimics import check_mimics, follow_mimics
 from jaxsoa.model.multibody import Multibody
-from jaxsoa.protocols import check_takes
-from jaxsoa.simulate.brackets import tangent_rate
 from jaxsoa.simulate.equations import ExternalForce, accelerations_of, as_prescribed, onto_loops
 from jaxsoa.simulate.joint_limits import prepared
 from jaxsoa.simulate.linearized_step import Step, runge_kutta_4, semi_implicit_euler
-from jaxsoa.simulate.variational import variational_step
+from jaxsoa.simulate.schemes import INTEGRATORS, Integrator as Integrator, State as State, find_integrator
 
-
-class State(NamedTuple):
-    """Configuration q (nq,) and velocity v (nv,)."""
-
-    q: Float[Array, " nq"]
-    v: Float[Array, " nv"]
-
-
-Acceleration = Callable[[Array, Array], Array]
-Integrator = Callable[..., tuple[Array, Array]]
-"""`(robot, acceleration, q, v, dt) -> (q, v)`, where `acceleration(q, v)` is all there is to know of torques, loops and
-forces. The one protocol of `step`, `rollout` and `optimize.robot_problem`; explicit Euler is
-
-    def euler(robot, acceleration, q, v, dt):
-        return robot.integrate(q, dt * v), v + dt * acceleration(q, v)
-"""
 Passive = Callable[[Multibody, Array, Array], Array]  # (robot, q, v) -> generalized force (nv,)
-
-
-def _semi_implicit_euler(robot: Multibody, acceleration: Acceleration, q, v, dt) -> State:
-    """v first, then q with the new v: first order, one evaluation of the dynamics, the cheapest there is.
-
-    Symplectic only where the mass matrix does not depend on q (a single pendulum, a gantry). Elsewhere velocity forces
-    are taken half a step late and energy drifts, in proportion to dt: a frictionless double pendulum at 1 ms loses or
-    gains percents to tens of percents of it in a minute (`experiments/integrator_accuracy.py`). With friction, contact
-    or feedback, which forget, that seldom matters; where energy is to last take "leapfrog", "variational_euler", "rk4".
-    """
-    v = v + dt * acceleration(q, v)
-    return State(robot.integrate(q, dt * v), v)
-
-
-def _runge_kutta_4(robot: Multibody, acceleration: Acceleration, q, v, dt) -> State:
-    """The classical method in the tangent space at the start of the step.
-
-    The tangent coordinate x with q = integrate(q0, x) obeys x' = v up to the curvature of the group, which the
-    bracket below restores to the order of the method (Runge-Kutta-Munthe-Kaas) for joints whose velocity is a body
-    velocity; for the other joints it vanishes.
-    """
-
-    def stage(carry, coefficients):  # a loop over the stages, so that the dynamics is compiled once
-        dx, dv, x_sum, v_sum = carry
-        node, weight = coefficients
-        x, velocity = dt * node * dx, v + dt * node * dv
-        dx, dv = tangent_rate(robot, x, velocity), acceleration(robot.integrate(q, x), velocity)
-        return (dx, dv, x_sum + weight * dx, v_sum + weight * dv), None
-
-    zero = jnp.zeros_like(v)
-    coefficients = jnp.asarray([(0, 1 / 6), (1 / 2, 1 / 3), (1 / 2, 1 / 3), (1, 1 / 6)], v.dtype)
-    (_, _, dx, dv), _ = scan(stage, (zero, zero, zero, zero), (coefficients[:, 0], coefficients[:, 1]))
-    return State(robot.integrate(q, dt * dx), v + dt * dv)
-
-
-def _leapfrog(robot: Multibody, acceleration: Acceleration, q, v, dt) -> State:
-    """Half a step of q, a whole one of v, half a step of q: second order, at two evaluations of the dynamics.
-
-    The velocity's change is found with its own mean, v' = v + dt a(q_mid, (v + v') / 2), by two fixed-point iterations:
-    converged it would be time-reversible, so energy has an error of order dt^2 and a drift of order dt^3.
-    """
-    middle = robot.integrate(q, dt / 2 * v)
-
-    def iterate(dv, _):
-        return dt * acceleration(middle, v + dv / 2), None
-
-    dv, _ = scan(iterate, jnp.zeros_like(v), None, length=2)
-    return State(robot.integrate(middle, dt / 2 * (v + dv)), v + dv)
-
-
-def _variational_euler(robot: Multibody, acceleration: Acceleration, q, v, dt) -> State:
-    """Symplectic Euler in momenta: first order like semi-implicit Euler, but its energy oscillates and does not drift.
-
-    For all joint kinds; costs about as much as rk4 (see `variational`), so it pays where structure matters more than
-    accuracy: long times, coarse steps, statistics.
-    """
-    return State(*variational_step(robot, acceleration, q, v, dt))
-
-
-IMPLICIT_ITERATIONS = 10
-
-
-def _implicit_midpoint(robot: Multibody, acceleration: Acceleration, q, v, dt) -> State:
-    """Second order, symmetric; the midpoint is found by a fixed number of fixed-point iterations (differentiable)."""
-
-    def iterate(dv, _):
-        middle_v = v + dv / 2
-        return dt * acceleration(robot.integrate(q, dt / 2 * middle_v), middle_v), None
-
-    dv, _ = scan(iterate, jnp.zeros_like(v), length=IMPLICIT_ITERATIONS)
-    return State(robot.integrate(q, dt * (v + dv / 2)), v + dv)
-
-
-INTEGRATORS: dict[str, Integrator] = {
-    "semi_implicit_euler": _semi_implicit_euler,
-    "rk4": _runge_kutta_4,
-    "implicit_midpoint": _implicit_midpoint,
-    "leapfrog": _leapfrog,
-    "variational_euler": _variational_euler,
-}
-
-
-def find_integrator(integrator: str | Integrator) -> Integrator:
-    """The integrator of that name; a function `(robot, acceleration, q, v, dt) -> (q, v)` is taken as it is."""
-    if callable(integrator):
-        return _checked(integrator)
-    if integrator not in INTEGRATORS:
-        raise ValueError(f"Unknown integrator {integrator!r}; choose one of {', '.join(INTEGRATORS)}, or a function.")
-    return INTEGRATORS[integrator]
-
-
-def _checked(integrator: Integrator) -> Integrator:
-    protocol, hint = "(robot, acceleration, q, v, dt) -> (q, v)", " acceleration(q, v) gives the joint accelerations."
-    check_takes(integrator, "An integrator", protocol, hint)
-    try:
-        names = list(inspect.signature(integrator).parameters)
-    except (TypeError, ValueError):
-        return integrator
-    if names[1:4] == ["q", "v", "tau"]:  # the protocol of `linearize_step`
-        raise TypeError(f"An integrator must be a function {protocol}, but this one takes {tuple(names)}.{hint}")
-    return integrator
 
 
 def _state(robot: Multibody, found: Any) -> State:
@@ -166,7 +48,7 @@ class _Stepper:
     integrator: str | Integrator
 
     def __call__(self, robot: Multibody, q, v, tau, dt) -> State:
-        return step(robot, q, v, tau, dt, integrator=self.integrator)
+        return step(robot, q, v, tau, dt, integrator=self.integrator, mimics="free")
 
 
 def check_contact(contact: Any, integrator: str | Integrator = "semi_implicit_euler") -> None:
@@ -180,6 +62,24 @@ def check_contact(contact: Any, integrator: str | Integrator = "semi_implicit_eu
 def as_tuple(one_or_several) -> tuple:
     """Callables given one by one or in a sequence, as a tuple."""
     return (one_or_several,) if callable(one_or_several) else tuple(one_or_several)
+
+
+def step_with_contact(robot: Multibody, q, v, tau, dt, contact: Any, f_ext, forces, loops, given) -> Any:
+    """The `contact.Step` of a scene under all that pushes: checked arguments of `step`, passive forces prepared."""
+    torque = sum((force(robot, q, v) for force in forces), tau)
+    external = f_ext(robot, q, v) if callable(f_ext) else f_ext
+    return contact.stepped(robot, q, v, torque, dt, external, loops, given)
+
+
+@cache
+def _free_step(name: str) -> Callable[..., State]:
+    """The step of a tree that nothing else acts on, as one kernel: in a loop over time nothing is left to start."""
+
+    def stepped(robot: Multibody, q, v, tau, dt, f_ext) -> State:
+        after = INTEGRATORS[name](robot, accelerations_of(robot, tau, (), f_ext, (), None), q, v, dt)
+        return State(robot.convert(after[0], "q"), robot.convert(after[1], "v"))
+
+    return ruled(by_jax(stepped))(door(stepped))
 
 
 @compiled(not_with=("passive", "contact", "loops", "prescribed"))
@@ -196,6 +96,7 @@ def step(
     loops: Sequence[Constraint] = (),
     prescribed: Any = None,
     contact: Any = None,
+    mimics: Literal["coupled", "free"] = "coupled",
 ) -> State:
     """The state a time dt later under constant torques, by one of `INTEGRATORS` (or a function, see `Integrator`):
 
@@ -213,6 +114,7 @@ def step(
       read; the mask alone means zero accelerations. Both are held through the step and may change from step to step.
     - `contact`: a `contact.Scene` whose contacts are enforced (by semi-implicit Euler: other integrators are refused).
       Loops are closed in the same solve then, their drift removed by the scene's `recovery` and not by projection.
+    - `mimics`: the mimic joints of a URDF file follow their targets ("coupled"), or are "free".
 
     Units: rad, rad/s, N m, s.
 
@@ -221,14 +123,21 @@ def step(
     [ 0.3032 -0.4957] [0.3216 0.4269]
     """
     q, v, tau, dt = robot.check_q(q), robot.check_v(v), robot.check_v(tau, "tau"), robot.check_number(dt)
+    if check_mimics(mimics) == "coupled" and robot.topology.mimics:
+        from jaxsoa.simulate.mimics import with_mimics  # which builds on this module
+
+        q, v = follow_mimics(robot, q, v)
+        integrator, loops, contact = with_mimics(robot, integrator, loops, prescribed, contact)
     given, forces = as_prescribed(robot, prescribed, v), prepared(as_tuple(passive), robot, dt)
     if integrator == "variational_euler" and (loops or given is not None):
         raise ValueError("variational_euler is for the free motion of a tree, not for loops or prescribed joints.")
     if contact is not None:
         check_contact(contact, integrator)
-        torque = sum((force(robot, q, v) for force in forces), tau)
-        external = f_ext(robot, q, v) if callable(f_ext) else f_ext
-        return State(*contact.advance(robot, q, v, torque, dt, external, loops, given))
+        touched = step_with_contact(robot, q, v, tau, dt, contact, f_ext, forces, loops, given)
+        return State(touched.q, touched.v)
+    alone = not (forces or loops or given is not None or callable(f_ext))
+    if alone and integrator in ("semi_implicit_euler", "leapfrog"):
+        return _free_step(integrator)(robot, q, v, tau, robot.convert(dt, "dt"), f_ext)
     acceleration = accelerations_of(robot, tau, forces, f_ext, loops, given)
     after = _state(robot, find_integrator(integrator)(robot, acceleration, q, v, dt))
     if loops:

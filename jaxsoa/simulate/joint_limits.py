@@ -79,14 +79,14 @@ class JointLimits(eqx.Module):
         v = robot.convert(v, "v")
         below, above = beyond_limits(robot, q)
         stiffness, damping = self._given, 0.0 if self.damping is None else self.damping
-        push_up = stiffness * self._ramp(below) - damping * self._slope(below) * v
-        push_down = stiffness * self._ramp(above) + damping * self._slope(above) * v
+        push_up = stiffness * ramp(below, self._w) - damping * slope(below, self._w) * v
+        push_down = stiffness * ramp(above, self._w) + damping * slope(above, self._w) * v
         return push_up - push_down
 
     def energy(self, robot: Multibody, q: Array) -> Float[Array, ""]:
         """What the springs have stored: minus the work of the force without its damping."""
         below, above = beyond_limits(robot, q)
-        return jnp.sum(self._given * (self._stored(below) + self._stored(above)))
+        return jnp.sum(self._given * (stored(below, self._w) + stored(above, self._w)))
 
     @property
     def _given(self) -> Float[Array, "*nv"] | float:
@@ -98,18 +98,22 @@ class JointLimits(eqx.Module):
     def _w(self) -> Float[Array, "*nv"] | float:
         return WIDTH if self.width is None else self.width
 
-    def _ramp(self, x: Array) -> Array:
-        w = self._w
-        inside = jnp.clip(x, 0, w)
-        return inside * inside / (2 * w) + jnp.maximum(x - w, 0)
 
-    def _slope(self, x: Array) -> Array:
-        return jnp.clip(x / self._w, 0, 1)
+def ramp(x: Array, w: Any) -> Array:
+    """s(x): nothing below zero, a parabola over the width w, then a line."""
+    inside = jnp.clip(x, 0, w)
+    return inside * inside / (2 * w) + jnp.maximum(x - w, 0)
 
-    def _stored(self, x: Array) -> Array:
-        w = self._w
-        inside, outside = jnp.clip(x, 0, w), jnp.maximum(x - w, 0)
-        return inside**3 / (6 * w) + outside * (outside + w) / 2
+
+def slope(x: Array, w: Any) -> Array:
+    """s'(x)."""
+    return jnp.clip(x / w, 0, 1)
+
+
+def stored(x: Array, w: Any) -> Array:
+    """The integral of s up to x."""
+    inside, outside = jnp.clip(x, 0, w), jnp.maximum(x - w, 0)
+    return inside**3 / (6 * w) + outside * (outside + w) / 2
 
 
 @jax.jit

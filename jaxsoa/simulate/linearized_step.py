@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,8 +22,10 @@ from jaxsoa.dynamics.forward import forward_dynamics
 from jaxsoa.eager import compiled
 from jaxsoa.linearized.forward import linearization, linearize_forward_dynamics
 from jaxsoa.model.joints import Joint
+from jaxsoa.model.mimics import check_mimics, follow_mimics
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.protocols import check_takes
+from jaxsoa.simulate import schemes
 
 Step = Callable[..., tuple[Array, Array]]
 
@@ -35,30 +37,14 @@ class LinearizedStep(NamedTuple):
     B: Float[Array, "two_nv nv"]
 
 
-def semi_implicit_euler(robot: Multibody, q, v, tau, dt, *, dynamics: Callable = forward_dynamics):
+def semi_implicit_euler(robot: Multibody, q, v, tau, dt, *, dynamics: Callable = forward_dynamics) -> tuple:
     """v' = v + dt a, then q' = q moved by dt v'."""
-    v = v + dt * dynamics(robot, q, v, tau)
-    return robot.integrate(q, dt * v), v
+    return tuple(schemes.semi_implicit_euler(robot, lambda q, v: dynamics(robot, q, v, tau), q, v, dt))
 
 
-def runge_kutta_4(robot: Multibody, q, v, tau, dt, *, dynamics: Callable = forward_dynamics):
+def runge_kutta_4(robot: Multibody, q, v, tau, dt, *, dynamics: Callable = forward_dynamics) -> tuple:
     """Classical fourth order, in coordinates that start at q: fourth order for quaternions too."""
-
-    def rates(x, v):
-        at = robot.integrate(q, x)
-
-        def moved(t):
-            return robot.difference(q, robot.integrate(at, t * v))
-
-        zero = jnp.zeros((), v.dtype)
-        return jax.jvp(moved, (zero,), (jnp.ones_like(zero),))[1], dynamics(robot, at, v, tau)
-
-    x = jnp.zeros_like(v)
-    x1, v1 = rates(x, v)
-    x2, v2 = rates(dt / 2 * x1, v + dt / 2 * v1)
-    x3, v3 = rates(dt / 2 * x2, v + dt / 2 * v2)
-    x4, v4 = rates(dt * x3, v + dt * v3)
-    return robot.integrate(q, dt / 6 * (x1 + 2 * x2 + 2 * x3 + x4)), v + dt / 6 * (v1 + 2 * v2 + 2 * v3 + v4)
+    return tuple(schemes.runge_kutta_4(robot, lambda q, v: dynamics(robot, q, v, tau), q, v, dt))
 
 
 @jax.custom_jvp
@@ -104,14 +90,20 @@ def _euler_matrices(robot: Multibody, q, v, tau, dt) -> LinearizedStep:
     by_q, by_v, by_tau = (dt * x for x in matrices)
     one = jnp.eye(nv, dtype=by_q.dtype)
     velocity = jnp.concatenate([by_q, one + by_v, by_tau], axis=1)  # dv' by dq, dv, dtau
+    return _with_positions(robot, q, v + dt * a, dt, velocity)
+
+
+def _with_positions(robot: Multibody, q, v_next, dt, velocity: Float[Array, "nv three_nv"]) -> LinearizedStep:
+    """The step whose velocity is v_next, with these derivatives by dq, dv and dtau, and q moved by dt times it."""
+    nv = robot.nv
     before = np.eye(nv, 3 * nv)  # dq by dq, dv, dtau
     rows = []
     for group in robot.topology.groups:
-        place, new, old = group.v_index, velocity[group.v_index], before[group.v_index].astype(one.dtype)
+        place, new, old = group.v_index, velocity[group.v_index], before[group.v_index].astype(velocity.dtype)
         if group.joint.nq == group.joint.nv:  # coordinates that add
             moved = old + dt * new
         else:
-            J_q, J_v = _moved_coordinates(group.joint, q[group.q_index], (v + dt * a)[place], dt)
+            J_q, J_v = _moved_coordinates(group.joint, q[group.q_index], v_next[place], dt)
             # Products as sums of a few terms: blocks are too small for a library.
             moved = sum(
                 J_q[:, :, k, None] * old[:, None, k] + J_v[:, :, k, None] * new[:, None, k]
@@ -142,17 +134,29 @@ def check_step(step: Any) -> None:
     check_takes(step, "step", "(robot, q, v, tau, dt) -> (q, v)")
 
 
+def integrator_of(step: Step) -> Any:
+    """The integrator that a step is made of; None for one of its own."""
+    names: dict[Step, str] = {semi_implicit_euler: "semi_implicit_euler", runge_kutta_4: "rk4"}
+    return names.get(step, getattr(step, "integrator", None))
+
+
+def named_step(integrator: Any) -> Step:
+    """The whole step that an integrator makes."""
+    from jaxsoa.simulate import integrators  # which builds on this module's neighbours
+
+    return integrators.as_step(integrator)
+
+
 def constrained_step(step: Step, loops: Any, prescribed: Any) -> Step:
     """The step of `soa.step` with loops and prescribed joints, by the integrator that `step` is."""
     from jaxsoa.simulate import integrators  # which builds on this module's neighbours
 
-    names = {semi_implicit_euler: "semi_implicit_euler", runge_kutta_4: "rk4"}
-    integrator = names.get(step, getattr(step, "integrator", None))
+    integrator = integrator_of(step)
     if integrator is None:
         raise ValueError("Loops and prescribed joints need an integrator, not a step of its own.")
 
     def advance(robot: Multibody, q, v, tau, dt):
-        options = {"integrator": integrator, "loops": loops, "prescribed": prescribed}
+        options = {"integrator": integrator, "loops": loops, "prescribed": prescribed, "mimics": "free"}
         return integrators.step(robot, q, v, tau, dt, **options)
 
     return advance
@@ -166,16 +170,20 @@ def linearize_step(
     tau: Shaped[Array, " nv"],
     dt: float | Array,
     *,
-    step: Step = semi_implicit_euler,
+    integrator: str | schemes.Integrator = "semi_implicit_euler",
+    step: Step | None = None,
     contact: Any = None,
     loops: Any = (),
     prescribed: Any = None,
+    mimics: Literal["coupled", "free"] = "coupled",
 ) -> LinearizedStep:
     """A (2 nv, 2 nv) and B (2 nv, nv) of one integrator step, in tangent coordinates (dq, dv) before and after.
 
-    With `contact` (a `contact.Scene`) it is the step that enforces those contacts, and `step` is not looked at. With
+    `integrator` is as in `soa.step`; `step(robot, q, v, tau, dt) -> (q, v)` takes its place where a whole step is one's
+    own. With `contact` (a `contact.Scene`) it is the step that enforces those contacts, and neither is looked at. With
     `loops` and `prescribed` (a mask, or a pair of mask and accelerations) it is that of `soa.step`, which ends on the
-    loops: A then takes a state to the nearest closed one, so its rank is that of the mechanism.
+    loops: A then takes a state to the nearest closed one, so its rank is that of the mechanism. So it is where mimic
+    joints follow (`mimics`, as in `soa.step`; a `step` of your own does what it does).
 
     Units: of the state, per unit of the state and per N m.
 
@@ -184,16 +192,29 @@ def linearize_step(
     (4, 4) (4, 2)
     """
     q, v, tau, dt = robot.check_q(q), robot.check_v(v), robot.check_v(tau, "tau"), robot.check_number(dt)
+    if step is not None and integrator != "semi_implicit_euler":
+        raise ValueError("Give linearize_step an integrator or a step of your own, not both.")
+    whole = named_step(integrator) if step is None else step
+    if check_mimics(mimics) == "coupled" and robot.topology.mimics and integrator_of(whole) is not None:
+        from jaxsoa.simulate.mimics import with_mimics  # which builds on this module
+
+        q, v = follow_mimics(robot, q, v)
+        coupled, loops, contact = with_mimics(robot, integrator_of(whole), loops, prescribed, contact)
+        whole = named_step(coupled)
     if contact is not None:
-        step = contact.advance
-    check_step(step)
+        if not loops and prescribed is None and hasattr(contact, "linearized"):
+            found = contact.linearized(robot, q, v, tau, dt)
+            if found is not None:
+                return _with_positions(robot, q, found.v, dt, found.columns)
+        whole = contact.advance
+    check_step(whole)
     if loops or prescribed is not None:
-        step = constrained_step(step, loops, prescribed)
-    if step is semi_implicit_euler:
+        whole = constrained_step(whole, loops, prescribed)
+    if whole is semi_implicit_euler:
         return _euler_matrices(robot, q, v, tau, dt)
-    takes_dynamics = "dynamics" in inspect.signature(step).parameters
-    advance = (lambda *x: step(*x, dynamics=dynamics_by_matrices)) if takes_dynamics else step
-    arrived = jax.lax.stop_gradient(advance(robot, q, v, tau, dt)[0])
+    takes_dynamics = "dynamics" in inspect.signature(whole).parameters
+    advance = (lambda *x: whole(*x, dynamics=dynamics_by_matrices)) if takes_dynamics else whole
+    arrived = advance(robot, q, v, tau, dt)[0]
 
     def moved(dx, dtau):
         dq, dv = dx[: robot.nv], dx[robot.nv :]

@@ -8,18 +8,39 @@ removed after each step.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, NamedTuple
 
 from jaxtyping import Array
 
 from jaxsoa.closed_chain._coupled import coupled_accelerations, coupled_momentum, coupled_velocity
 from jaxsoa.closed_chain.constraints import mimic_couplings
+from jaxsoa.closed_chain.loops import check_loops
 from jaxsoa.model.mimics import follow_mimics
 from jaxsoa.model.multibody import Multibody
-from jaxsoa.simulate.integrators import Integrator, State, find_integrator
+from jaxsoa.simulate.integrators import Integrator, State, check_contact, find_integrator
 from jaxsoa.simulate.variational import variational_step
 
 
+class Coupled(NamedTuple):
+    """What a step is made of when mimic joints follow in it."""
+
+    integrator: Any
+    loops: Any
+    contact: Any
+
+
+def with_mimics(robot: Multibody, integrator: Any, loops: Any, prescribed: Any, contact: Any) -> Coupled:
+    """The integrator, the loops or the scene, whichever it is that makes the mimic joints of a step follow."""
+    if contact is not None:
+        check_contact(contact, integrator)
+        return Coupled(integrator, loops, CoupledContact(contact))
+    if bool(loops) or prescribed is not None:
+        return Coupled(integrator, (*check_loops(robot, loops), *mimic_couplings(robot)), None)
+    return Coupled(coupled_integrator(integrator), loops, None)
+
+
+@cache
 def coupled_integrator(integrator: str | Integrator) -> Integrator:
     """The integrator with mimic joints coupled to their targets; it starts from where the targets put them."""
     if integrator == "variational_euler":
@@ -50,7 +71,17 @@ class CoupledContact(NamedTuple):
 
     def advance(self, robot: Multibody, q, v, tau, dt, f_ext=None, loops=(), prescribed=None) -> tuple[Array, Array]:
         """As `contact.Scene.advance`."""
+        after = self.stepped(robot, q, v, tau, dt, f_ext, loops, prescribed)
+        return after.q, after.v
+
+    def stepped(self, robot: Multibody, q, v, tau, dt, f_ext=None, loops=(), prescribed=None) -> Any:
+        """As `contact.Scene.stepped`."""
         q, v = follow_mimics(robot, q, v)
         together = (*loops, *mimic_couplings(robot))
-        after = self.scene.advance(robot, q, v, tau, dt, f_ext, together, prescribed)
-        return follow_mimics(robot, *after)
+        after = self.scene.stepped(robot, q, v, tau, dt, f_ext, together, prescribed)
+        q, v = follow_mimics(robot, after.q, after.v)
+        return after._replace(q=q, v=v)
+
+    def warn_unsolved(self, residual: Array, stacklevel: int = 4) -> None:
+        """As `contact.Scene.warn_unsolved`."""
+        self.scene.warn_unsolved(residual, stacklevel + 1)

@@ -16,6 +16,11 @@ def with_momentum(robot: Multibody, q: Array, v: Array, target: Float[Array, "6"
 
     With h = A v the momentum, the M-orthogonal projection is v + M^-1 A* (A M^-1 A*)^-1 (target - h). The range of
     M^-1 A* are the motions of the robot with its joints locked, so only the velocity of the free base changes.
+
+    >>> body = soa.models.random_tree(0, 3, floating_base=True)
+    >>> v = soa.simulate.with_momentum(body, body.neutral(), jnp.ones(body.nv), jnp.zeros(6))  # kg m^2/s, kg m/s
+    >>> print(jnp.abs(soa.momentum(body, body.neutral(), v)).max() < 1e-12)
+    True
     """
     _require_free_base(robot)
     q, v, target = robot.check_q(q), robot.check_v(v), robot.convert(target, "target")
@@ -35,6 +40,12 @@ def conserving_momentum(integrator: str | Integrator = "rk4") -> Integrator:
 
     So without gravity the spatial momentum about the world's origin stays too. Torques between the links may be
     anything; torques on the base or external forces would be undone, so do not use it with them.
+
+    >>> body = soa.models.random_tree(0, 2, floating_base=True).with_gravity(jnp.zeros(3))
+    >>> start, integrator = soa.State(body.neutral(), jnp.ones(body.nv)), soa.simulate.conserving_momentum("leapfrog")
+    >>> end = soa.step(body, *start, jnp.zeros(body.nv), 0.1, integrator=integrator)
+    >>> print(jnp.abs(soa.momentum(body, *end) - soa.momentum(body, *start)).max() < 1e-12)
+    True
     """
     plain = find_integrator(integrator)
 

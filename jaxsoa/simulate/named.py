@@ -86,14 +86,23 @@ class Command(NamedVector):
 
 
 def observation(robot: Multibody, sensors: Sensors) -> Observation:
-    """The names and sizes of what these sensors read of this robot: `observation.vector(sensors(robot, q, v, a))`."""
+    """The names and sizes of what these sensors read of this robot: `observation.vector(sensors(robot, q, v, a))`.
+
+    >>> sensors = soa.simulate.sensor_set([soa.simulate.Gyro("gyro", soa.simulate.mount(robot, "tip"))])
+    >>> print(soa.simulate.observation(robot, sensors).names)
+    ('gyro',)
+    """
     v = jax.ShapeDtypeStruct((robot.nv,), robot.dtype)
     readings = jax.eval_shape(lambda v: sensors(robot, robot.neutral(), v, v), v)
     return Observation(sensors.names, tuple(int(np.prod(readings[name].shape)) for name in sensors.names))
 
 
 def commands(of: Actuators | Multibody) -> Command:
-    """The names and sizes of commands: one number per actuator, or the torques of each joint of a robot."""
+    """The names and sizes of commands: one number per actuator, or the torques of each joint of a robot.
+
+    >>> print(soa.simulate.commands(robot).names)
+    ('joint1', 'joint2')
+    """
     if isinstance(of, Actuators):
         return Command(of.names, (1,) * of.nu)
     places = [of.v_index(name) for name in of.joint_names]

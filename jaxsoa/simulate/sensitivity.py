@@ -38,6 +38,11 @@ def trajectory_sensitivity(
     forward derivative of every step, each in O(N) by the linearized equations of motion, and no step is stored.
     `model` returns a robot, or (robot, q, v) where the start depends on the parameters too. `options` are `rollout`'s
     (`steps`, `integrator`, `passive`, `loops`, ...; not `record`).
+
+    >>> heavier = lambda mass: robot.replace(mass=mass)
+    >>> found = soa.simulate.trajectory_sensitivity(heavier, robot.mass, q, v, None, 0.01, steps=2)
+    >>> print(found.q.shape, found.dq.shape)  # steps, joints, masses
+    (2, 2) (2, 2, 2)
     """
     parameters = jnp.asarray(parameters)
     if parameters.ndim != 1:

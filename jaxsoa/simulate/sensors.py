@@ -21,6 +21,7 @@ from jaxtyping import Array, Float, Shaped
 from jaxsoa.dynamics.inverse import link_forces
 from jaxsoa.dynamics.kinematics import forward_kinematics, link_accelerations, link_velocities
 from jaxsoa.model.multibody import Multibody
+from jaxsoa.simulate.tendons import Tendons
 from jaxsoa.spatial import rotation
 
 
@@ -35,12 +36,14 @@ class Motion(NamedTuple):
     velocity: Float[Array, "n+1 6"]
     acceleration: Float[Array, "n+1 6"]  # minus gravity
     force: Float[Array, "n 6"]
+    external: Float[Array, "n 6"]
 
 
 def motion_of(robot: Multibody, q: Shaped[Array, " nq"], v: Shaped[Array, " nv"], a: Any, f_ext: Any = None) -> Motion:
     """Poses, velocities, accelerations and forces of all links."""
     q, v = robot.check_q(q), robot.check_v(v)
     a = jnp.zeros_like(v) if a is None else robot.check_v(a, "a")
+    f_ext = robot.check_f_ext(f_ext)
     poses = forward_kinematics(robot, q)
     still = jnp.zeros((1, 6), v.dtype)
     proper = jnp.concatenate([link_accelerations(robot, q, v, a), still])
@@ -54,6 +57,7 @@ def motion_of(robot: Multibody, q: Shaped[Array, " nq"], v: Shaped[Array, " nv"]
         jnp.concatenate([link_velocities(robot, q, v), still]),
         proper,
         link_forces(robot, q, v, a, f_ext),
+        jnp.zeros((robot.n_links, 6), v.dtype) if f_ext is None else f_ext,
     )
 
 
@@ -84,7 +88,11 @@ class Mount(eqx.Module):
 
 
 def mount(robot: Multibody, frame: str) -> Mount:
-    """Where a frame of the robot is fixed."""
+    """Where a frame of the robot is fixed.
+
+    >>> print(soa.simulate.mount(robot, "tip").position)  # in the axes of its link, m
+    [ 0.  0. -1.]
+    """
     row = robot.topology.frame_number(frame)
     return Mount(robot.topology.frame_links[row], robot.frame_rotation[row], robot.frame_position[row])
 
@@ -162,12 +170,22 @@ class FrameSensor(eqx.Module):
 
 
 def Gyro(name: str, at: Mount) -> FrameSensor:
-    """Angular velocity in the frame's axes."""
+    """Angular velocity in the frame's axes.
+
+    >>> sensor = soa.simulate.Gyro("gyro", soa.simulate.mount(robot, "tip"))
+    >>> print(soa.simulate.sensor_set([sensor])(robot, q, v, jnp.zeros(2))["gyro"].round(2))  # rad/s
+    [0.  0.6 0. ]
+    """
     return FrameSensor(name, "gyro", at)
 
 
 def Accelerometer(name: str, at: Mount) -> FrameSensor:
-    """Acceleration minus gravity in the frame's axes."""
+    """Acceleration minus gravity in the frame's axes.
+
+    >>> sensor = soa.simulate.Accelerometer("imu", soa.simulate.mount(robot, "tip"))
+    >>> print(soa.simulate.sensor_set([sensor])(robot, q, v, jnp.zeros(2))["imu"].round(2))  # m/s^2
+    [ 2.03  0.   10.11]
+    """
     return FrameSensor(name, "accelerometer", at)
 
 
@@ -182,8 +200,35 @@ class RigidPart(eqx.Module):
     inertia: Float[Array, "3 3"]  # about com
 
 
+class JointWrench(eqx.Module):
+    """What the parent exerts on a link by its joint: (moment, force) (6,) at a frame's origin, in its axes.
+
+    Where no frame is given it is the link's own: the joint's. External forces count; the armature's inertia does not.
+
+    >>> wrist = soa.simulate.JointWrench("wrist", "joint2")
+    >>> print(soa.simulate.sensor_set([wrist])(robot, q, jnp.zeros(2))["wrist"].round(2))  # at rest: N m, N
+    [ 0.   -0.97  0.    1.95  0.    9.61]
+    """
+
+    name: str = eqx.field(static=True)
+    joint: str = eqx.field(static=True)
+    at: Mount | None = None
+
+    def __call__(self, motion: Motion) -> Array:
+        """(6,)."""
+        link = motion.robot.topology.joint_number(self.joint)
+        wrench, R, arm = motion.force[link], motion.rotation[link], jnp.zeros_like(motion.position[link])
+        if self.at is not None:
+            R, origin = self.at.pose(motion)
+            arm = motion.position[link] - origin
+        return jnp.concatenate([R.T @ (wrench[:3] + jnp.cross(arm, wrench[3:])), R.T @ wrench[3:]])
+
+
 class ForceSensor(eqx.Module):
-    """Force, or torque about the frame's origin, that a body's parent exerts on it; frame's axes."""
+    """Force, or torque about the frame's origin, that a body's parent exerts on it; frame's axes.
+
+    The body may be part of a link, as in MuJoCo's files; external forces on that link count as beyond the sensor.
+    """
 
     name: str = eqx.field(static=True)
     quantity: str = eqx.field(static=True)  # "force" or "torque"
@@ -199,8 +244,10 @@ class ForceSensor(eqx.Module):
         inertia = R_link @ body.inertia @ R_link.T
         force = body.mass * alpha[3:]
         moment = inertia @ alpha[:3] + jnp.cross(w, inertia @ w) + jnp.cross(center.pose(motion)[1] - origin, force)
-        for link in body.children:
-            f = motion.force[link]
+        arriving = [(link, motion.force[link]) for link in body.children]
+        if body.link >= 0:
+            arriving.append((body.link, -motion.external[body.link]))
+        for link, f in arriving:
             force = force + f[3:]
             moment = moment + f[:3] + jnp.cross(motion.position[link] - origin, f[3:])
         return R.T @ (force if self.quantity == "force" else moment)
@@ -233,16 +280,18 @@ class SubtreeSensor(eqx.Module):
         return jnp.sum(spin + jnp.cross(centers - center, mass[:, None] * (rates - rate)), axis=0)
 
 
-class CombinationSensor(eqx.Module):
-    """A weighted sum of coordinates or of rates: the length or the rate of a fixed tendon or of an actuator."""
+class TendonSensor(eqx.Module):
+    """Length or rate of a tendon, or of what an actuator moves: one row of a set of tendons."""
 
     name: str = eqx.field(static=True)
-    of_rates: bool = eqx.field(static=True)
-    weights: Float[Array, " n"]
+    of_rate: bool = eqx.field(static=True)
+    tendons: Tendons
+    row: int = eqx.field(static=True, default=0)
 
     def __call__(self, motion: Motion) -> Array:
         """(1,)."""
-        return (self.weights @ (motion.v if self.of_rates else motion.q))[None]
+        length, moment = self.tendons(motion.robot, motion.q)
+        return (moment[self.row] @ motion.v if self.of_rate else length[self.row])[None]
 
 
 class Limited(eqx.Module):
@@ -280,7 +329,12 @@ class Sensors(eqx.Module):
 
 
 def sensor_set(several: Sequence[Any]) -> Sensors:
-    """A set of sensors with different names."""
+    """A set of sensors with different names.
+
+    >>> sensors = soa.simulate.sensor_set([soa.simulate.Gyro("gyro", soa.simulate.mount(robot, "tip"))])
+    >>> print(sensors(robot, q, v, jnp.zeros(2))["gyro"].shape)  # rad/s
+    (3,)
+    """
     names = [sensor.name for sensor in several]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:

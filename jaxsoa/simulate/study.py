@@ -43,6 +43,11 @@ def run_study(
     checked by their digests first; a damaged one is named in a warning and computed again. A folder in which another
     run is at work is refused with `FolderInUse`; a killed run's lock is not in the way. With several processes
     (`jax.distributed`) all call this alike; process 0 alone reads and writes the folder.
+
+    >>> squares = lambda k: {"squares": k**2}
+    >>> where = soa.simulate.run_study(squares, 5, "study", chunk=2, settings={"power": 2}, progress=False)
+    >>> print(np.load(where)["squares"])
+    [ 0  1  4  9 16]
     """
     if items < 1 or chunk < 1:
         raise ValueError(f"A study needs at least one item, in chunks of at least one; got {items} and {chunk}.")

@@ -29,7 +29,7 @@ def _cos_of(x2):
 
 
 def from_axis_angle(axis: ops.Vector, angle) -> ops.Matrix:
-    """Rotation by `angle` about the unit vector `axis` (Rodrigues); packed or in components."""
+    """Rotation by `angle` about the unit vector `axis` (Rodrigues)."""
     xp = ops.library(angle)
     c, s = xp.cos(angle), xp.sin(angle)
     x, y, z = axis[0], axis[1], axis[2]
@@ -39,18 +39,18 @@ def from_axis_angle(axis: ops.Vector, angle) -> ops.Matrix:
         (a * y + s * z, c + b * y, b * z - s * x),
         (a * z - s * y, b * z + s * x, c + d * z),
     )
-    return ops.from_rows(rows, axis)
+    return ops.from_rows(rows)
 
 
 def from_quaternion(q) -> ops.Matrix:
-    """Rotation matrix of a unit quaternion (w, x, y, z); packed or in components."""
+    """Rotation matrix of a unit quaternion (w, x, y, z)."""
     w, x, y, z = q[0], q[1], q[2], q[3]
     rows = (
         (1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)),
         (2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)),
         (2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)),
     )
-    return ops.from_rows(rows, q)
+    return ops.from_rows(rows)
 
 
 def normalize(q: Float[Array, "4"]) -> Float[Array, "4"]:
@@ -118,16 +118,13 @@ def screw_velocity(w: Float[Array, "3"], p: Float[Array, "3"]) -> Float[Array, "
 def to_quaternion(R: Float[Array, "3 3"]) -> Float[Array, "4"]:
     """Unit quaternion (w >= 0) of a rotation matrix, by the largest of the four candidate components."""
     t = jnp.trace(R)
-    squares = jnp.stack([1 + t, 1 + 2 * R[0, 0] - t, 1 + 2 * R[1, 1] - t, 1 + 2 * R[2, 2] - t])
+    squares = (1 + t, 1 + 2 * R[0, 0] - t, 1 + 2 * R[1, 1] - t, 1 + 2 * R[2, 2] - t)
     a, b, c = R[2, 1] - R[1, 2], R[0, 2] - R[2, 0], R[1, 0] - R[0, 1]
     d, e, f = R[0, 1] + R[1, 0], R[0, 2] + R[2, 0], R[1, 2] + R[2, 1]
-    candidates = jnp.stack(
-        [
-            jnp.stack([squares[0], a, b, c]),
-            jnp.stack([a, squares[1], d, e]),
-            jnp.stack([b, d, squares[2], f]),
-            jnp.stack([c, e, f, squares[3]]),
-        ]
-    )
-    q = normalize(candidates[jnp.argmax(squares)])
+    candidates = ((squares[0], a, b, c), (a, squares[1], d, e), (b, d, squares[2], f), (c, e, f, squares[3]))
+    best, size = jnp.stack(candidates[0]), squares[0]
+    for square, candidate in zip(squares[1:], candidates[1:], strict=True):  # no index: a kernel has none
+        best = jnp.where(square > size, jnp.stack(candidate), best)
+        size = jnp.maximum(square, size)
+    q = normalize(best)
     return jnp.where(q[0] < 0, -q, q)

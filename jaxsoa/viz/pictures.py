@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from jaxsoa.contact.scene import Scene
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.viz._optional import require
 from jaxsoa.viz.render import Camera, Page, body_triangles, fit_camera, grid_triangles, shadow_triangles
@@ -26,6 +27,7 @@ from jaxsoa.viz.scene import (
     poses,
 )
 from jaxsoa.viz.shapes import robot_size
+from jaxsoa.viz.touching import as_contacts
 
 STILLS = (".png", ".jpg", ".webp")
 FILMS = (".gif", ".mp4")
@@ -65,10 +67,11 @@ def _chunk(kind: bytes, data: bytes) -> bytes:
 class _Stage:
     """Everything that stays the same over a motion: shapes, poses, forces, camera, ground."""
 
-    def __init__(self, robot, q, shapes, forces, frames, size, view):
+    def __init__(self, robot, q, shapes, forces, contact, contact_forces, frames, size, view):
         self.robot, self.frames = robot, frames
         self.q = as_motion(robot, q)
-        self.shapes = as_shapes(robot, shapes)
+        self.contacts = as_contacts(robot, contact, contact_forces, self.q)
+        self.shapes = as_shapes(robot, shapes) + (self.contacts.shapes if self.contacts else ())
         self.forces = as_forces(robot, forces, len(self.q))
         self.where = poses(robot, self.q)
         points = self._extremes()
@@ -92,13 +95,18 @@ class _Stage:
             for time in times:
                 arrows = force_arrows(self.forces[time], self.where.position[time], size, largest)
                 corners += [(a.start + a.vector)[None] for a in arrows]
+        corners += [(a.start + a.vector)[None] for time in times for a in self._contact_arrows(time)]
         return np.concatenate(corners)
+
+    def _contact_arrows(self, time: int):
+        return self.contacts.arrows(time, robot_size(self.robot)) if self.contacts else []
 
     def draw(self, strengths: dict[int, float]) -> np.ndarray:
         """The states of the motion named, one over another, each with its strength; the last one throws a shadow."""
         page = Page(self.camera)
+        options = {"forces": self.forces, "frames": self.frames}
         scenes = {
-            time: bodies_at(self.robot, self.shapes, self.where, time, forces=self.forces, frames=self.frames)
+            time: bodies_at(self.robot, self.shapes, self.where, time, arrows=self._contact_arrows(time), **options)
             for time in strengths
         }
         page.draw(grid_triangles(page.camera, self.low, self.high))
@@ -115,6 +123,8 @@ def picture(
     *,
     shapes: Shapes = None,
     forces=None,
+    contact: Scene | None = None,
+    contact_forces=None,
     frames: bool = False,
     ghosts: int = 5,
     size: tuple[int, int] = (640, 480),
@@ -124,8 +134,9 @@ def picture(
 
     It is written to `path` if one is given (.png needs no library; .jpg and .webp need Pillow), and returned: a
     notebook shows it. `shapes` are those of `primitive_shapes` (default), a URDF path for its visuals, or your own;
-    `forces` (n_links, 6) or (times, n_links, 6), as `f_ext`, become arrows; `frames` draws the axes of every link.
-    `view` is (azimuth, elevation) in degrees.
+    `forces` (n_links, 6) or (times, n_links, 6), as `f_ext`, become arrows; `frames` draws the axes of every link. Of a
+    `contact` scene points and surfaces are drawn, and `contact_forces` (c, 3) or (times, c, 3), such as
+    `impulses / dt` of its steps, as arrows where bodies touch. `view` is (azimuth, elevation) in degrees.
 
     >>> shown = soa.viz.picture(robot, q, "pendulum.png")  # a notebook shows what it returns
     >>> from pathlib import Path
@@ -134,7 +145,7 @@ def picture(
     """
     if path is not None:
         _suffix(path, STILLS)
-    stage = _Stage(robot, q, shapes, forces, frames, size, view)
+    stage = _Stage(robot, q, shapes, forces, contact, contact_forces, frames, size, view)
     last = len(stage.q) - 1
     past = np.unique(np.linspace(0, last, min(ghosts, last) + 1).astype(int))[:-1] if last else []
     strengths = {int(time): 0.12 + 0.38 * k / len(past) for k, time in enumerate(past)}
@@ -154,6 +165,8 @@ def film(
     speed: float = 1.0,
     shapes: Shapes = None,
     forces=None,
+    contact: Scene | None = None,
+    contact_forces=None,
     frames: bool = False,
     size: tuple[int, int] = (480, 360),
     view: tuple[float, float] = (-60.0, 22.0),
@@ -164,6 +177,11 @@ def film(
     `path` ends in .gif (needs Pillow) or .mp4 (needs an `ffmpeg` on the path or the package imageio-ffmpeg, and an
     even width and height). The other options are those of `picture`; `progress` is called with (frames done, frames
     in all).
+
+    >>> soa.viz.film(robot, jnp.stack([q, q + 0.1]), "swing.gif", dt=0.1, size=(120, 90))  # s
+    >>> from pathlib import Path
+    >>> print(Path("swing.gif").read_bytes()[:3])
+    b'GIF'
     """
     suffix = _suffix(path, FILMS)
     if not (dt > 0 and fps > 0 and speed > 0):
@@ -171,7 +189,7 @@ def film(
     if suffix == ".mp4" and any(length % 2 for length in size):
         raise ValueError(f"MP4 needs an even width and height, got {size[0]} x {size[1]}.")
     write = _mp4_writer() if suffix == ".mp4" else _gif_writer()
-    stage = _Stage(robot, q, shapes, forces, frames, size, view)
+    stage = _Stage(robot, q, shapes, forces, contact, contact_forces, frames, size, view)
     count = max(1, round((len(stage.q) - 1) * dt / speed * fps))
     times = np.minimum(np.round(np.arange(count) * speed / (fps * dt)).astype(int), len(stage.q) - 1)
     images = []

@@ -117,8 +117,9 @@ def bodies_at(
     *,
     forces: np.ndarray | None = None,
     frames: bool = False,
+    arrows: Sequence[Arrow] = (),
 ) -> list[Body]:
-    """Everything to draw at one time, in world axes."""
+    """Everything to draw at one time, in world axes; `arrows` besides those of the forces."""
     R, p = where.rotation[time], where.position[time]
     bodies = [Body(shape.mesh.moved(R[shape.link], p[shape.link]), shape.color, shape.smooth) for shape in shapes]
     size = robot_size(robot)
@@ -129,6 +130,7 @@ def bodies_at(
                 for axis, color in enumerate(AXIS_COLORS)
             ]
     if forces is not None:
-        arrows = force_arrows(forces[time], p, size, largest_forces(forces))
+        arrows = [*arrows, *force_arrows(forces[time], p, size, largest_forces(forces))]
+    if arrows:
         bodies += [Body(arrow(a.start, a.vector, 0.01 * size), a.color) for a in arrows]
     return bodies

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxsoa.contact.scene import Scene
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.viz._optional import require
 from jaxsoa.viz.guard import Guard, free_port
@@ -23,6 +24,7 @@ from jaxsoa.viz.scene import (
     poses,
 )
 from jaxsoa.viz.shapes import robot_size
+from jaxsoa.viz.touching import as_contacts
 
 FRAME_RATE = 30.0
 
@@ -34,6 +36,8 @@ def view(
     dt: float = 0.01,
     shapes: Shapes = None,
     forces=None,
+    contact: Scene | None = None,
+    contact_forces=None,
     frames: bool = False,
     host: str = "127.0.0.1",
     port: int = 8080,
@@ -45,11 +49,18 @@ def view(
     q (nq,) is one pose (default: neutral), which sliders in the page then move joint by joint; q (times, nq), states a
     time `dt` apart, is a motion to play. `shapes`: primitive (default), a URDF path for its visuals, or your own.
     `forces` (n_links, 6) or (times, n_links, 6), as `f_ext`, become arrows; `frames` shows the links' axes at first.
+    A `contact` scene shows its points and surfaces, and `contact_forces`, as in `picture`, arrows where bodies touch.
     The next free port from `port` on is taken. The address holds a secret, without which nothing is shown: pages of
     other sites that the browser shows cannot look at the robot, nor move it. In a notebook the returned `Viewer`
     displays the page.
+
+    >>> viewer = soa.viz.view(robot, q, verbose=False)
+    >>> print(viewer.url.startswith("http://127.0.0.1:"))
+    True
+    >>> viewer.close()
     """
-    viewer = Viewer(robot, q, dt=dt, shapes=shapes, forces=forces, frames=frames, host=host, port=port)
+    drawn = {"shapes": shapes, "forces": forces, "contact": contact, "contact_forces": contact_forces}
+    viewer = Viewer(robot, q, dt=dt, **drawn, frames=frames, host=host, port=port)
     if verbose:
         print(f"{robot.name} is shown at {viewer.url}")
     if open_browser:
@@ -62,13 +73,16 @@ def view(
 class Viewer:
     """A served scene, made by `view`: `show(number)` a state, `play()` and `pause()` the motion, `close()` it."""
 
-    def __init__(self, robot: Multibody, q, *, dt, shapes, forces, frames, host, port):
+    def __init__(
+        self, robot: Multibody, q, *, dt, shapes, forces, frames, host, port, contact=None, contact_forces=None
+    ):
         if not dt > 0:
             raise ValueError(f"dt must be positive, got {dt}.")
         self._viser = require("viser", "The view in the browser")
         self.robot, self.dt = robot, float(dt)
         self.q = as_motion(robot, q)
-        self._shapes = as_shapes(robot, shapes)
+        self._contacts = as_contacts(robot, contact, contact_forces, self.q)
+        self._shapes = as_shapes(robot, shapes) + (self._contacts.shapes if self._contacts else ())
         self._forces = as_forces(robot, forces, len(self.q))
         self._poses = poses(robot, self.q)
         self._largest = np.zeros(2) if self._forces is None else largest_forces(self._forces)
@@ -107,6 +121,7 @@ class Viewer:
         number = range(len(self.q))[number]
         with self._lock:
             self._number = number
+            self._moved_by_hand = False
             self._place(self._poses.rotation[number], self._poses.position[number])
             if len(self.q) > 1:
                 self._time.value = number * self.dt
@@ -196,10 +211,13 @@ class Viewer:
             self._draw_forces()
 
     def _draw_forces(self) -> None:
-        if self._forces is None or self._show_forces is None:
+        if self._show_forces is None:
             return
-        size = self._size
-        arrows = force_arrows(self._forces[self._number], self._shown_positions, size, self._largest)
+        size, arrows = self._size, []
+        if self._forces is not None:
+            arrows = force_arrows(self._forces[self._number], self._shown_positions, size, self._largest)
+        if self._contacts is not None and not self._moved_by_hand:  # where they touch is known of the motion only
+            arrows = arrows + self._contacts.arrows(self._number, size)
         points = np.array([[a.start, a.start + a.vector] for a in arrows], np.float32).reshape(-1, 2, 3)
         colors = np.array([a.color for a in arrows], np.uint8).reshape(-1, 3)
         self.server.scene.add_arrows(  # in the place of those shown before
@@ -228,7 +246,7 @@ class Viewer:
                 handle.show_axes = show_frames.value
 
         self._show_forces = None
-        if self._forces is not None:
+        if self._forces is not None or self._contacts is not None:
             self._show_forces = gui.add_checkbox("Forces", True)
             self._show_forces.on_update(lambda _: self._draw_forces())
         if len(self.q) > 1:
@@ -259,6 +277,7 @@ class Viewer:
         def update() -> None:
             pose = poses(robot, values[None])
             with self._lock:
+                self._moved_by_hand = True
                 self._place(pose.rotation[0], pose.position[0])
 
         with gui.add_folder("Joints", expand_by_default=robot.nv <= 16):

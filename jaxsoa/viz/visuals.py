@@ -35,6 +35,10 @@ def urdf_shapes(robot: Multibody, source: str | os.PathLike[str]) -> tuple[Shape
     package.xml), or in one of `ROS_PACKAGE_PATH`, whatever their paths say; others are refused, behind links too.
     `package://name/rest` is looked for as `rest` in the packages of that name, and in those that hold the file. Links
     without `<visual>` stay invisible, unless the whole file has none.
+
+    >>> soa.save_urdf(robot, "pendulum.urdf")
+    >>> print(len(soa.viz.urdf_shapes(robot, "pendulum.urdf")) > 2)
+    True
     """
     root, file = read_xml(source)
     _drop_namespace(root, file)

@@ -102,8 +102,11 @@ def world(axes, R) -> np.ndarray:
     return np.concatenate([axes[:, :3] @ R.T, axes[:, 3:] @ R.T], axis=1)
 
 
-def dense_solution(case: Case):
-    """(b.1) in NumPy with unknowns (a, alpha, W', lambda): no projectors, contact accelerations explicit."""
+def dense_solution(case: Case, prescribed=None, given=None):
+    """(b.1) in NumPy with unknowns (a, alpha, W', lambda): no projectors, contact accelerations explicit.
+
+    `prescribed` (n,) over all joints: there a is `given`, and the row of the torque says so.
+    """
     system, R = case.system, case.R
     w = case.velocity[:3]
     mass, com = float(system.body.mass), R @ np.asarray(system.body.com)
@@ -144,6 +147,9 @@ def dense_solution(case: Case):
         K[f, joints], K[f, W], K[f, obj] = J, H.T, -shift(r)
         right[f] = np.concatenate([np.zeros(3), np.cross(w, np.cross(w, r))]) - bias - turning
         K[W, f] = H
+    if prescribed is not None:
+        for j in np.flatnonzero(prescribed):
+            K[j], right[j] = np.eye(total)[j], given[j]
     x = np.linalg.solve(K, right)
     a = np.split(x[:n], np.cumsum(sizes)[:-1])
     rates = np.split(x[n + 6 : n + 6 + k], np.cumsum(free)[:-1])

@@ -26,8 +26,15 @@ def four_bar_on_an_arm() -> tuple[soa.Multibody, tuple, list[str], np.ndarray]:
     builder.link("arm", parent="coupler", position=(0.5, 0.1, 0), joint="revolute", axis=(1, 0, 1), **_rod(0.3, 0.5))
     for name, axis in (("thumb", (0, 1, 0)), ("finger", (0, -1, 0))):
         builder.link(
-            name, parent="arm", position=(0.3, 0, 0), joint="prismatic", axis=axis, mass=0.1,
-            com=(0.02, 0, 0), inertia=np.eye(3) * 1e-4, armature=0.05,
+            name,
+            parent="arm",
+            position=(0.3, 0, 0),
+            joint="prismatic",
+            axis=axis,
+            mass=0.1,
+            com=(0.02, 0, 0),
+            inertia=np.eye(3) * 1e-4,
+            armature=0.05,
         )
     builder.frame("a", link="coupler", position=(1.0, 0, 0))
     builder.frame("b", link="rocker", position=(0.7, 0, 0))

@@ -11,9 +11,9 @@ from numpy.testing import assert_allclose
 
 import jaxsoa as soa
 from jaxsoa import closed_chain as cc
-from jaxsoa.closed_chain.grasp import grasp_problem
 from jaxsoa.closed_chain.grasp_dynamics import complete
 from jaxsoa.closed_chain.grasp_methods import METHODS
+from jaxsoa.closed_chain.grasp_problem import grasp_problem
 
 
 @cache
@@ -76,6 +76,40 @@ def test_any_number_of_arms_and_kinds_of_contact(name):
     for s in by_all_methods(case, methods).values():
         assert_equals_dense(s, reference)
         assert int(s.rank) == 6 * len(sizes) - sum(map(len, case.rates))
+
+
+@pytest.mark.slow
+def test_prescribed_joints_of_arms_that_hold_an_object():
+    """Against the dense system with those rows replaced; the torques found do the same; contradictions are told."""
+    case = Case(1, (7, 7, 7), ("rigid", "soft", "slides"))
+    rng = np.random.default_rng(5)
+    masks = [jnp.asarray([True, False, True] + 4 * [False]), None, jnp.asarray(6 * [False] + [True])]
+    given = [jnp.asarray(rng.normal(size=7)) for _ in range(3)]
+    flat = np.concatenate([np.zeros(7, bool) if m is None else np.asarray(m) for m in masks])
+    reference = dense_solution(case, flat, np.concatenate(given))
+    everything = [jnp.ones(7, bool)] * 3
+
+    @jax.jit
+    def solve(q, v, tau, rates):
+        def by(method, tau, masks):
+            return cc.grasp_forward_dynamics(
+                case.system, q, v, tau, case.pose, contact_rates=rates, a=given, prescribed=masks, method=method
+            )
+
+        auto, rank6 = (by(method, tau, masks) for method in ("auto", "rank6"))
+        return auto, rank6, by("auto", auto.tau, None), by("auto", tau, everything)
+
+    auto, rank6, back, every = solve(case.q, case.v, case.tau, case.rates)
+    for s in (auto, rank6, back):
+        assert_equals_dense(s, reference)
+        assert float(s.residual) < 1e-9
+    assert_allclose(np.concatenate(auto.a)[flat], np.concatenate(given)[flat], rtol=1e-14)
+    assert_allclose(auto.tau[1], case.tau[1])
+    assert np.isfinite(np.concatenate(every.a)).all() and float(every.residual) > 0.1
+    with pytest.raises(ValueError, match="auto and rank6 only, not by 'dense'"):
+        cc.grasp_forward_dynamics(*case.arguments, prescribed=masks, method="dense")
+    with pytest.raises(ValueError, match="prescribed must be bool of shape"):
+        cc.grasp_forward_dynamics(*case.arguments, prescribed=[jnp.ones(6, bool), None, None])
 
 
 @pytest.mark.slow

@@ -30,9 +30,7 @@ def test_a_grasp(sizes, kinds):
             faster = [a + d for a, d in zip(v, jnp.split(dv, ends), strict=True)]
             harder = [a + d for a, d in zip(tau, jnp.split(dtau, ends), strict=True)]
             turned = rotation.from_quaternion(rotation.exponential(pose[:3])) @ R, p + pose[3:]
-            s = cc.grasp_forward_dynamics(
-                system, moved, faster, harder, turned, object_velocity=V + dV, method="dense"
-            )
+            s = cc.grasp_forward_dynamics(system, moved, faster, harder, turned, object_velocity=V + dV, method="dense")
             return jnp.concatenate(s.a), s.object_acceleration, s.contact_forces
 
         found = cc.linearize_grasp_forward_dynamics(system, q, v, tau, (R, p), object_velocity=V)
@@ -43,6 +41,41 @@ def test_a_grasp(sizes, kinds):
         matrices = found[5 * k : 5 * k + 5]
         along = sum(np.asarray(m) @ np.asarray(d) for m, d in zip(matrices, directions, strict=True))
         assert_close(along, expected[k], 1e-8, name)
+
+
+@pytest.mark.slow
+def test_a_grasp_with_prescribed_joints():
+    """Along one direction of everything, prescribed accelerations too, against tangents of the hybrid dynamics."""
+    c = Case(3, (6, 7), ("rigid", "soft"))
+    rng = np.random.default_rng(0)
+    q, v, tau = (tuple(map(jnp.asarray, x)) for x in (c.q, c.v, c.tau))
+    a, directions = (tuple(jnp.asarray(rng.normal(size=k)) for k in sizes) for sizes in ((6, 7), (13, 13, 13, 13)))
+    masks = [jnp.asarray(rng.random(6) < 0.5), None]
+
+    @jax.jit
+    def both(q, v, tau, a, directions):
+        def moved(t):
+            return [[x + d for x, d in zip(xs, jnp.split(t * d, [6]), strict=True)] for xs, d in
+                    zip((q, v, tau, a), directions, strict=True)]  # fmt: skip
+
+        def function(t):
+            q, v, tau, a = moved(t)
+            s = cc.grasp_forward_dynamics(c.system, q, v, tau, c.pose, a=a, prescribed=masks)
+            return jnp.concatenate(s.a), s.object_acceleration, s.contact_forces
+
+        h = 1e-5
+        ends = jax.lax.map(function, jnp.array([h, -h]))
+        found = cc.linearize_grasp_forward_dynamics(c.system, q, v, tau, c.pose, a=a, prescribed=masks)
+        central = jax.tree.map(lambda x: (x[0] - x[1]) / (2 * h), ends)
+        return found, jax.jvp(function, (0.0,), (1.0,))[1], central
+
+    found, tangents, central = both(q, v, tau, a, directions)
+    for k, name in enumerate(("joints", "object", "forces")):
+        matrices = (*found[5 * k : 5 * k + 3], found[15 + k])
+        along = sum(np.asarray(m) @ np.asarray(d) for m, d in zip(matrices, directions, strict=True))
+        assert_close(along, tangents[k], 1e-9, name)
+        assert_close(along, central[k], 1e-7, f"{name}, differences")
+    assert np.abs(found.wrt_a).max() > 0.1 and np.abs(np.asarray(found.wrt_tau)[:6][np.asarray(masks[0])]).max() == 0
 
 
 def test_the_compliance_of_contacts_equals_its_dense_form():

@@ -2,6 +2,7 @@
 
 from functools import partial
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -71,10 +72,8 @@ def check(robot, loops, q, v, tau, a=None, prescribed=None, tolerance=1e-8, by_h
     def everything(step):
         zero = jnp.zeros(4 * nv)
         of = jax.lax.map(lambda e: jax.jvp(function, (zero,), (e,))[1], jnp.eye(4 * nv))
-        central = jax.lax.map(
-            lambda e: jax.tree.map(lambda x, y: (x - y) / (2 * step), function(step * e), function(-step * e)),
-            jnp.eye(4 * nv),
-        )
+        ends = jax.lax.map(function, step * jnp.concatenate([jnp.eye(4 * nv), -jnp.eye(4 * nv)]))  # traced once
+        central = jax.tree.map(lambda x: (x[: 4 * nv] - x[4 * nv :]) / (2 * step), ends)
         by_dense = jax.lax.map(lambda e: jax.jvp(written, (zero,), (e,))[1], jnp.eye(4 * nv)) if by_hand else of[0]
         found = cc.linearize_loop_forward_dynamics(robot, loops, q, v, tau, a=given, prescribed=prescribed)
         return found, of, central, by_dense
@@ -178,3 +177,57 @@ def test_hybrid_linearization_is_the_derivative_of_hybrid_dynamics():
     for result, matrices in zip(found, expected, strict=True):
         for matrix, other in zip(result, matrices, strict=True):
             assert_close(matrix, other, 1e-9)
+
+
+@pytest.mark.slow
+def test_gradients_by_axes_of_a_loop_and_by_springs():
+    """By a hinge's free axis, its pose and point, by stiffness and rest position, at rest, against differences."""
+    robot, loops = floating_tree()
+    robot = robot.replace(stiffness=jnp.linspace(0.5, 2.0, robot.nv))
+    rng = np.random.default_rng(3)
+    tau, turn = jnp.asarray(rng.normal(size=robot.nv)), jnp.asarray(0.2 * rng.normal(size=robot.nv))
+    hinge, coupling = loops
+    assert isinstance(hinge, cc.Loop)
+    leaves = (hinge.free, hinge.rotation, hinge.point_a, robot.stiffness, jnp.zeros(robot.nv), robot.mass)
+    along = tuple(jnp.asarray(rng.normal(size=x.shape)) for x in leaves)
+    q, v = robot.neutral(), jnp.zeros(robot.nv)
+
+    def loss(free, rotation, point, stiffness, moved, mass):
+        changed = robot.replace(stiffness=stiffness, rest=robot.integrate(robot.rest, turn + moved), mass=mass)
+        held = eqx.tree_at(lambda x: (x.free, x.rotation, x.point_a), hinge, (free, rotation, point))
+        s = cc.loop_forward_dynamics(changed, (held, coupling), q, v, tau, stabilization=(3.0, 4.0))
+        return jnp.sum(jnp.arange(1.0, robot.nv + 1) * s.a) + jnp.sum(s.forces)
+
+    @jax.jit
+    def compare(leaves):
+        def of(t):
+            return loss(*(x + t * d for x, d in zip(leaves, along, strict=True)))
+
+        h = 1e-5
+        high, low = jax.lax.map(of, jnp.array([h, -h]))
+        gradients = jax.grad(loss, argnums=tuple(range(6)))(*leaves)
+        return gradients, (high - low) / (2 * h)
+
+    gradients, differences = compare(leaves)
+    assert all(np.isfinite(x).all() and np.abs(x).max() > 1e-6 for x in gradients)
+    assert_close(sum(float(jnp.sum(g * d)) for g, d in zip(gradients, along, strict=True)), differences, 1e-6)
+
+
+@pytest.mark.slow
+def test_gradients_at_straight_arms_and_at_rest_are_finite():
+    """A five-bar stretched along one line, where force along it moves nothing to first order."""
+    robot, loops, _ = cc.mechanisms.five_bar()
+    q, still = jnp.array([0.0, 0.0, jnp.pi, 0.0]), jnp.zeros(4)
+    loops = cc.holding(robot, q, loops)
+
+    @jax.jit
+    def both(q, v, tau):
+        def loss(robot, loops, q, v, tau):
+            s = cc.loop_forward_dynamics(robot, loops, q, v, tau)
+            return jnp.sum(s.a) + jnp.sum(s.forces)
+
+        found = cc.linearize_loop_forward_dynamics(robot, loops, q, v, tau)
+        return jax.grad(loss, argnums=(0, 1, 2, 3, 4))(robot, loops, q, v, tau), found
+
+    for x in jax.tree.leaves(both(q, still, still)):
+        assert np.isfinite(x).all()

@@ -145,9 +145,7 @@ def test_the_single_loop_of_the_overview():
     compliance = sum(j @ np.linalg.solve(m, j.T) for j, m in zip(J, M, strict=True))
     assert_allclose(s.effective_inertia @ compliance, np.eye(6), atol=1e-8)
     bias_acceleration = jax.jit(soa.jacobian_bias, static_argnums=3)
-    tips = [
-        j @ a + bias_acceleration(r, x, u, f) for j, a, (r, f), x, u in zip(J, s.a, frames, q, v, strict=True)
-    ]
+    tips = [j @ a + bias_acceleration(r, x, u, f) for j, a, (r, f), x, u in zip(J, s.a, frames, q, v, strict=True)]
     assert_allclose(tips[0], tips[1], atol=1e-9)
     for sign, j, m, (r, _), x, u, t, a in zip((1, -1), J, M, frames, q, v, tau, s.a, strict=True):
         assert_allclose(m @ a + bias_force(r, x, u), t + sign * j.T @ s.force, rtol=1e-9, atol=1e-9)

@@ -72,7 +72,7 @@ def test_deep_penetration_is_undone_at_a_limited_speed_and_impulses_stay_in_the_
     robot = block()
     points = contact.Points(["block"] * 4, bottom())
     q, v, tau = robot.neutral().at[6].set(-1.0), jnp.zeros(6).at[3].set(3.0), jnp.zeros(6)
-    hasty = contact.Scene(points, contact.Plane(), 0.5, settings=contact.Settings(1, 1, 0))
+    hasty = contact.Scene(points, contact.Plane(), 0.5, settings=contact.Settings(1, 1, 0, 0))
     scenes = [contact.Scene(points, contact.Plane(), 0.5), hasty]
     steps = [jax.jit(lambda q, scene=scene: contact.step(robot, scene, q, v, tau, 1e-3))(q) for scene in scenes]
     assert float(steps[0].residual) < 1e-10
@@ -82,10 +82,8 @@ def test_deep_penetration_is_undone_at_a_limited_speed_and_impulses_stay_in_the_
         impulse = np.asarray(s.impulses)
         assert np.isfinite(impulse).all()
         assert (np.hypot(impulse[:, 0], impulse[:, 1]) <= 0.5 * impulse[:, 2] + 1e-15).all()
-    from jaxsoa.contact.stepping import _warn
-
     with pytest.warns(UserWarning, match="stopped at a residual"):
-        _warn(steps[1].residual, hasty)
+        hasty.warn_unsolved(steps[1].residual)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        _warn(steps[0].residual, scenes[0])
+        scenes[0].warn_unsolved(steps[0].residual)

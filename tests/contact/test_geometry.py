@@ -73,3 +73,39 @@ def test_points_of_an_mjcf():
     assert len(points) == 2 + 8
     assert np.asarray(points.positions[:2]) == pytest.approx(np.array([[0, 0, 0.2], [0, 0, 0.8]]))
     assert np.asarray(points.radii[:2]) == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("surface", [contact.Capsule((0, 0, 0), (1, 0, 0), 0.1), contact.Ball(0.3, (0.2, 0, 0.1))])
+def test_the_nearest_points_of_segments(surface):
+    """Against a fine grid along the segment; parallel segments touch in the middle of where they face each other."""
+    rng = np.random.default_rng(0)
+    starts, ends = rng.normal(size=(2, 100, 3))
+    part = jax.jit(jax.vmap(surface.nearest))(starts, ends)
+    at = starts + np.asarray(part)[:, None] * (ends - starts)
+    grid = np.linspace(0, 1, 1001)[:, None, None]
+    distances = jax.jit(jax.vmap(jax.vmap(lambda p: surface.distance(p)[0])))
+    found, all_of_them = distances(at[None])[0], distances(starts + grid * (ends - starts))
+    assert (np.asarray(found) <= np.asarray(all_of_them).min(axis=0) + 1e-12).all()
+    slope = jax.jit(jax.jacfwd(lambda a, b: surface.nearest(a, b)))
+    assert np.isfinite(jax.jit(jax.vmap(slope))(starts, ends)).all()
+    if isinstance(surface, contact.Capsule):
+        s = jnp.array([0.5, 0.0, 0.3]), jnp.array([2.5, 0.0, 0.3])
+        assert float(jax.jit(lambda *s: surface.nearest(*s))(*s)) == pytest.approx(0.125)  # the middle of x = 0.5 to 1
+        assert np.isfinite(slope(*s)).all()
+
+
+def test_capsules_touch_planes_balls_and_capsules_and_no_boxes():
+    points = contact.Points("b", radii=[0.1], ends=[(1.0, 0, 0)])
+    with pytest.raises(ValueError, match="Capsules against a Box are not supported: describe the capsule by spheres"):
+        contact.Scene(points, contact.Box((1, 1, 1)))
+    with pytest.raises(ValueError, match=r"ends must have shape \(1, 3\)"):
+        contact.Points("b", ends=[(1.0, 0)])
+    robot = soa.Builder("b").link("b", joint="free", mass=1.0, inertia=np.eye(3)).build()
+    q = robot.neutral().at[6].set(1.0)
+    surfaces = (
+        contact.Plane((1, 0, 1)),
+        contact.Ball(0.5, (0.3, 0, 0)),
+        contact.Capsule((0.3, -1, 0), (0.3, 1, 0), 0.2),
+    )
+    gaps = jax.jit(lambda q: contact.gaps(robot, contact.Scene(points, surfaces), q))(q)
+    assert np.asarray(gaps) == pytest.approx([np.sqrt(0.5) - 0.1, 0.4, 0.7])

@@ -55,7 +55,7 @@ def test_hard_problems_are_solved_and_the_law_holds(law):
 
 def test_what_is_not_solved_says_so_and_what_is_free_costs_nothing():
     normals, mu, G, g = _problem(1)
-    hasty = contact.solve(contact.Cones(normals, mu), G, g, settings=contact.Settings(1, 1, 0))
+    hasty = contact.solve(contact.Cones(normals, mu), G, g, settings=contact.Settings(1, 1, 0, 0))
     assert float(hasty.residual) > 1e-6
     free = contact.solve(contact.Cones(normals, mu), G, np.tile([0, 0, 1.0], C))
     assert not np.asarray(free.impulse).any() and int(free.iterations) == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 
 import jax
@@ -79,7 +80,20 @@ def everything(robot, q, v, a, f_ext, tau, frames):
     return out
 
 
-def compare(name: str, floating_base: bool, frames: tuple[str, ...], dtype, tolerance: float) -> None:
+SINGLE = {
+    "forward dynamics": 6e-6,  # condition numbers of the mass matrices, up to 1e4, and of their links one by one
+    "potential energy": 5e-5,  # kinova's links nearly balance about the origin of heights
+    "J'v": 2e-6,
+}
+"""Relative errors allowed in float32 where they may exceed SINGLE_PRECISION, by the beginning of the name."""
+SINGLE_PRECISION = 1e-6
+
+
+def allowed_in_float32(key: str) -> float:
+    return next((bound for name, bound in SINGLE.items() if key.startswith(name)), SINGLE_PRECISION)
+
+
+def compare(name: str, floating_base: bool, frames: tuple[str, ...], dtype, allowed: Callable[[str], float]) -> None:
     pair = twin(name, floating_base)
     robot = pair.robot.astype(dtype)
     assert set(frames) <= set(robot.frame_names), sorted(robot.frame_names)
@@ -107,7 +121,7 @@ def compare(name: str, floating_base: bool, frames: tuple[str, ...], dtype, tole
     errors["torque residual of forward dynamics"] = max(map(relative_error, again, balancing))
     worst = max(errors, key=lambda key: errors[key])
     print(f"{name}: worst relative error {errors[worst]:.1e} ({worst})")
-    assert all(error <= tolerance for error in errors.values()), errors
+    assert all(error <= allowed(key) for key, error in errors.items()), errors
 
 
 def in_default_run(*names: str):
@@ -118,19 +132,19 @@ def in_default_run(*names: str):
 
 @pytest.mark.parametrize("name", in_default_run("panda.urdf", "go2.urdf"))
 def test_real_robots_in_float64(name: str):
-    compare(name, *ROBOTS[name], jnp.float64, 1e-10)
+    compare(name, *ROBOTS[name], jnp.float64, lambda key: 1e-10)
 
 
 @pytest.mark.parametrize("name", in_default_run("ur5_robot.urdf"))
 def test_real_robots_in_float32(name: str):
     """The oracle gets the same rounded state and torques, so that only our own rounding is seen."""
-    compare(name, *ROBOTS[name], jnp.float32, 1e-4)
+    compare(name, *ROBOTS[name], jnp.float32, allowed_in_float32)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MORE_ROBOTS)
 def test_more_robots_in_float64(name: str):
-    compare(name, *MORE_ROBOTS[name], jnp.float64, 1e-10)
+    compare(name, *MORE_ROBOTS[name], jnp.float64, lambda key: 1e-10)
 
 
 def test_base_pose_and_gravity_against_pinocchio():

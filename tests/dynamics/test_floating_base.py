@@ -1,4 +1,4 @@
-"""The floating base apart from its limbs, against algorithms that treat it like any other joint."""
+"""Robots on a floating base, with armature on it and prescribed motion of it, against other algorithms."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import jaxsoa as soa
 from jaxsoa.dynamics.articulated import articulated_body
 from jaxsoa.dynamics.kinematics import kinematics, link_inertias
 from jaxsoa.dynamics.motion import solve_motion
-from jaxsoa.model.floating import trunk_and_limbs
 
 
 def floating_tree(n: int = 5, **options):
@@ -33,7 +32,6 @@ def one_by_one(function):
 @pytest.mark.parametrize("batched", [jax.vmap, one_by_one], ids=["batch", "one state"])
 def test_equals_the_dense_mass_matrix(kinds, batched):
     robot = floating_tree(kinds=kinds)
-    assert robot.topology.floats
     q, v, tau, f_ext = random_states(robot, 1, 3)
     found = jax.jit(batched(lambda *state: soa.forward_dynamics(robot, *state)))(q, v, tau, f_ext)
     dense = jax.jit(jax.vmap(lambda *state: soa.forward_dynamics(robot, *state, method="crb")))(q, v, tau, f_ext)
@@ -64,7 +62,7 @@ def test_prescribed_motion_of_the_base(prescribed_base, batched):
 
 @pytest.mark.parametrize("batched", [jax.vmap, one_by_one], ids=["batch", "one state"])
 def test_factors_are_those_of_the_sweep_over_every_degree_of_freedom(batched):
-    """Derivatives reuse them, in sweeps that do not know that the base was taken apart."""
+    """Derivatives reuse them."""
     robot = floating_tree(kinds=["revolute", "universal"])
     q, v, tau, _ = random_states(robot, 3, 2)
 
@@ -76,31 +74,13 @@ def test_factors_are_those_of_the_sweep_over_every_degree_of_freedom(batched):
     jax.tree.map(lambda x, y: assert_close(x, y, 1e-11), found, jax.jit(jax.vmap(by_one_sweep))(q))
 
 
-def test_trunk_and_limbs_are_all_of_the_robot():
-    robot = floating_tree(6)
-    trunk, limbs = trunk_and_limbs(robot)
-    assert (trunk.n_links, limbs.n_links) == (1, robot.n_links - 1)
-    assert (trunk.nq + limbs.nq, trunk.nv + limbs.nv) == (robot.nq, robot.nv)
-    assert (*trunk.link_names, *limbs.link_names) == robot.link_names
-    np.testing.assert_array_equal(np.concatenate([trunk.mass, limbs.mass]), robot.mass)
-    np.testing.assert_array_equal(np.concatenate([trunk.damping, limbs.damping]), robot.damping)
-
-
-def test_other_robots_are_not_taken_apart():
-    fixed, alone = soa.models.puma560(), soa.models.random_tree(0, 1, kinds=["free"])
+def test_one_free_body_and_several():
+    alone = soa.models.random_tree(0, 1, kinds=["free"])
     several = soa.models.random_tree(0, 3, kinds=["free"], shape="star")
-    assert not any(robot.topology.floats for robot in (fixed, alone, several))
     for robot in (alone, several):
         q, v, tau, f_ext = (x[0] for x in random_states(robot, 0, 1))
         dense = soa.forward_dynamics(robot, q, v, tau, f_ext, method="crb")
         assert_close(soa.forward_dynamics(robot, q, v, tau, f_ext), dense, 1e-11)
-
-
-def test_the_limbs_of_a_floating_robot_only_turn():
-    """So that their sweeps leave out the linear halves of the axes, which only the free joint has."""
-    robot = soa.models.random_tree(1, 4, kinds=["revolute"], floating_base=True)
-    assert not robot.topology.angular_only
-    assert robot.topology.limbs.angular_only
 
 
 def test_in_single_precision():

@@ -26,7 +26,7 @@ TREES = {
 def test_prefix_from_base_is_the_loop_it_specifies(parents):
     rng = np.random.default_rng(0)
     x, base = rng.normal(size=(len(parents), 2, 2)), rng.normal(size=(2, 2))
-    y = prefix_from_base(PathPlan(parents), lambda a, b: a @ b, jnp.asarray(x), jnp.asarray(base))
+    y = jax.jit(partial(prefix_from_base, PathPlan(parents), jnp.matmul))(jnp.asarray(x), jnp.asarray(base))
     expected = []
     for k, parent in enumerate(parents):
         expected.append((base if parent < 0 else expected[parent]) @ x[k])
@@ -36,14 +36,14 @@ def test_prefix_from_base_is_the_loop_it_specifies(parents):
 @pytest.mark.parametrize("parents", TREES.values(), ids=TREES)
 def test_suffix_from_tips_sums_subtrees(parents):
     x = np.random.default_rng(1).normal(size=len(parents))
-    (_, sums), _ = suffix_from_tips(
+    sweep = partial(
+        suffix_from_tips,
         PathPlan(parents),
         lambda outer, inner: (outer[0] * inner[0], inner[1] + inner[0] * outer[1]),
         lambda x, received, is_tip: (jnp.where(is_tip, 0.0, 1.0), x + received),
         lambda x, result: result[1],
-        jnp.zeros(()),
-        jnp.asarray(x),
     )
+    (_, sums), _ = jax.jit(sweep)(jnp.zeros(()), jnp.asarray(x))
     expected = x.copy()
     for k in reversed(range(len(parents))):
         if parents[k] >= 0:
@@ -157,3 +157,24 @@ def test_the_compiled_program_has_no_loop_over_links():
         steps[n] = jaxpr.count("\n")
     # Equations grow with log2 n (3, 6, 9), not with n.
     assert steps[512] - steps[64] <= 1.2 * (steps[64] - steps[8])
+
+
+def test_prescribed_joints_in_logarithmic_depth():
+    """Any mix, its mask traced, on a floating tree with springs: as the serial sweeps, which have a dense oracle."""
+    robot = soa.models.random_tree(4, 6, ("revolute", "spherical", "prismatic"), floating_base=True, armature=True)
+    robot = robot.replace(stiffness=jnp.linspace(0.0, 2.0, robot.nv))
+    rng = np.random.default_rng(0)
+    q = robot.integrate(robot.neutral(), 0.4 * rng.normal(size=robot.nv))
+    v, a, tau = (jnp.asarray(rng.normal(size=robot.nv)) for _ in range(3))
+    f_ext = jnp.asarray(rng.normal(size=(robot.n_links, 6)))
+
+    @jax.jit
+    def both(mask):
+        return [soa.hybrid_dynamics(robot, q, v, a, tau, mask, f_ext, method=m) for m in ("articulated", "parallel")]
+
+    for part in (0.0, 0.4, 1.0):
+        mask = jnp.asarray(rng.random(robot.nv) < part)
+        for serial, parallel in zip(*both(mask), strict=True):
+            assert relative_error(parallel, serial) < 1e-10
+    with pytest.raises(ValueError, match="Unknown method 'fd1' of hybrid_dynamics"):
+        soa.hybrid_dynamics(robot, q, v, a, tau, mask, method="fd1")

@@ -146,7 +146,10 @@ MODELS = {
                                               armature=True, damping=True, friction=True),
     "every kind": random_tree(1, 9, armature=True, damping=True, friction=True),
 }  # fmt: skip
-WITHOUT_EFFECT = {"lower", "upper", "velocity", "effort", "frame_rotation", "frame_position", "base_position"}
+WITHOUT_EFFECT = {
+    *("lower", "upper", "velocity", "effort", "frame_rotation", "frame_position", "base_position"),
+    *("base_mass", "base_com", "base_inertia"),  # of what is fixed to the world
+}
 
 
 @pytest.mark.slow

@@ -64,6 +64,10 @@ def closed_functions() -> dict[str, Entry]:
             g.system, s["q"], s["v"], _pose(g, s), torques, 0.01, integrator="semi_implicit_euler"
         )
 
+    def written(g, s):
+        letters = cc.grasp_operators(g.system, s["q"], s["v"], s["tau"], _pose(g, s))
+        return (letters.J @ letters.bundle.Mass.inv @ letters.torque - letters.bias).value
+
     dynamics = cc.grasp_forward_dynamics
     entries = {
         "closed_chain.close_loops": on_loops(cc.close_loops, "q"),
@@ -95,15 +99,18 @@ def closed_functions() -> dict[str, Entry]:
         "closed_chain.grasp_forward_dynamics": on_grasp(dynamics, "q", "v", "tau"),
         "closed_chain.grasp_inverse_dynamics": on_grasp(cc.grasp_inverse_dynamics, "q", "v", "a", squeeze=2.0),
         "closed_chain.friction_report": on_grasp(cc.friction_report, "force"),
+        # Not smooth: how redundant arms settle along their self-motions is the search's affair, and no derivative's.
         "closed_chain.close_grasp": Entry(
-            lambda g, s: cc.close_grasp(g.system, tuple(x + 0.01 for x in s["q"]), _pose(g, s)), "grasp", exact=False
+            lambda g, s: cc.close_grasp(g.system, tuple(x + 0.01 for x in s["q"]), _pose(g, s)),
+            "grasp",
+            smooth=False,
+            exact=False,
         ),
         "closed_chain.project_grasp": Entry(projected, "grasp"),
         "closed_chain.cut_chain_dynamics": Entry(two_arms, "grasp"),
+        "closed_chain.grasp_operators": Entry(written, "grasp"),
         "closed_chain.grasp_compliance": on_grasp(cc.grasp_compliance, "q"),
-        "closed_chain.linearize_grasp_forward_dynamics": on_grasp(
-            cc.linearize_grasp_forward_dynamics, "q", "v", "tau"
-        ),
+        "closed_chain.linearize_grasp_forward_dynamics": on_grasp(cc.linearize_grasp_forward_dynamics, "q", "v", "tau"),
         "closed_chain.linearize_embedded_dynamics": embedded(cc.linearize_embedded_dynamics, "q", "rates", "tau"),
         "simulate.grasp_step": Entry(carried, "grasp", exact=False),
         "simulate.grasp_rollout": Entry(carried_on, "grasp", exact=False),

@@ -56,7 +56,7 @@ _REASONS = {
         soa.LinearizedForwardDynamics soa.LinearizedInverseDynamics soa.LinearizedStep soa.Limits soa.Bundle
         soa.Operator soa.Derivation soa.State closed_chain.Closed closed_chain.ClosedGrasp closed_chain.CutChain
         closed_chain.EmbeddedAcceleration closed_chain.Embedding closed_chain.Equality closed_chain.GraspState
-        closed_chain.GraspAcceleration closed_chain.GraspTorques closed_chain.LoopTorques
+        closed_chain.GraspAcceleration closed_chain.GraspOperators closed_chain.GraspTorques closed_chain.LoopTorques
         closed_chain.LoopAcceleration closed_chain.FrictionReport closed_chain.mechanisms.Mechanism
         closed_chain.mechanisms.Grasp simulate.Sample optimize.History optimize.Solution identify.TorqueData
         identify.TrajectoryData identify.Excitation identify.Candidate identify.Estimate identify.Fit
@@ -68,8 +68,6 @@ _REASONS = {
         closed_chain.LinearizedLoopDynamics simulate.GraspMotion optimize.ConstrainedSolution optimize.Multipliers
         optimize.OptimalTrajectory contact.Solution contact.Step soa.Symbolic simulate.Sensitivity
         soa.ExportedC         closed_chain.LinearizedGraspDynamics closed_chain.LinearizedEmbeddedDynamics""",
-    "take functions, or sampled motions; tests of their own": """
-        optimize.track simulate.trajectory_sensitivity simulate.linearize_actuated_step""",
     "constants": "soa.IDENTITIES closed_chain.Constraint simulate.INTEGRATORS identify.BLOCKS",
     "parts of a model or a problem, made once on the host": """
         soa.Builder soa.from_arrays soa.prescribed_mask closed_chain.Coupling closed_chain.Distance closed_chain.Loop
@@ -97,11 +95,12 @@ _REASONS = {
         simulate.Gear simulate.Lag simulate.PDServo simulate.Sampled simulate.Saturation simulate.TorqueSpeed
         simulate.ActuatorDescription simulate.Actuators simulate.Delay simulate.actuator_set simulate.motor
         simulate.pid_servo simulate.position_servo simulate.velocity_servo simulate.JointSprings simulate.Springs
-        optimize.Tracking simulate.Fluid simulate.GravityCompensation""",
+        optimize.Tracking simulate.Fluid simulate.GravityCompensation simulate.TendonDescription simulate.TendonLimits
+        simulate.Tendons simulate.tendon_set""",
     "sensors, tested against MuJoCo": """
         simulate.Accelerometer simulate.ForceSensor simulate.FrameSensor simulate.Gyro simulate.InertialNoise
-        simulate.JointPosition simulate.JointVelocity simulate.Sensors simulate.sensor_set simulate.Observation
-        simulate.observation simulate.Command simulate.commands""",
+        simulate.JointPosition simulate.JointVelocity simulate.JointWrench simulate.Sensors simulate.sensor_set
+        simulate.Observation simulate.observation simulate.Command simulate.commands""",
     "batches of their own, over devices, tested by test_sharding.py": """
         soa.sharded_rollout simulate.device_mesh simulate.shard_batch simulate.sharded_map
         simulate.sharded_value_and_grad simulate.to_host""",

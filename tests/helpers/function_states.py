@@ -13,19 +13,25 @@ from jaxsoa import closed_chain as cc, models
 
 
 def fixed_tree(dtype=jnp.float64) -> soa.Multibody:
-    """Three links on a fixed base, with a branch: joints of three, two and one degrees of freedom."""
-    kinds = ["spherical", "universal", "prismatic"]
-    return models.random_tree(3, 3, kinds, armature=True, damping=True, friction=True).astype(dtype)
+    """Five links on a fixed base, with branches: joints of three, two and one degrees of freedom."""
+    kinds = ["spherical", "universal", "prismatic", "helical", "cylindrical"]
+    return models.random_tree(3, 5, kinds, armature=True, damping=True, friction=True).astype(dtype)
 
 
 def floating_tree(dtype=jnp.float64) -> soa.Multibody:
-    """Three links, the first free, the others on it or on one another: planar and revolute."""
-    return models.random_tree(5, 3, ["planar", "revolute"], floating_base=True, damping=True).astype(dtype)
+    """Four links, the first free, the others on it or on one another, of the kinds that `fixed_tree` has not."""
+    kinds = ["planar", "revolute", "continuous"]
+    return models.random_tree(5, 4, kinds, floating_base=True, damping=True).astype(dtype)
 
 
 def every_kind(dtype=jnp.float64) -> soa.Multibody:
     """Nine links, one of every kind of joint that moves."""
     return models.random_tree(7, 9, armature=True, damping=True).astype(dtype)
+
+
+def small_tree(dtype=jnp.float64) -> soa.Multibody:
+    """Two links, one on a spherical joint: for what takes long to trace, yet has to do with joints' kinds."""
+    return models.random_tree(2, 2, ["spherical", "revolute"], armature=True, damping=True).astype(dtype)
 
 
 def pendulum(dtype=jnp.float64) -> soa.Multibody:
@@ -46,6 +52,7 @@ MODELS = {
     "fixed": fixed_tree,
     "floating": floating_tree,
     "every kind": every_kind,
+    "small": small_tree,
     "pendulum": pendulum,
     "linkage": linkage,
     "grasp": grasp,

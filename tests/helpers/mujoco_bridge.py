@@ -1,4 +1,4 @@
-"""The same robot in jaxsoa and in MuJoCo; `jaxsoa.convert` goes from one's coordinates to the other's.
+"""The same robot in jaxsoa and in MuJoCo; `jaxsoa.io.convert` goes from one's coordinates to the other's.
 
 MuJoCo's velocities are T(q) v, and its accelerations T(q) a + T'(q) v.
 """

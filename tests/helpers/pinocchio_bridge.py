@@ -1,4 +1,4 @@
-"""The same robot in jaxsoa and in Pinocchio; `jaxsoa.convert` goes from one's coordinates to the other's."""
+"""The same robot in jaxsoa and in Pinocchio; `jaxsoa.io.convert` goes from one's coordinates to the other's."""
 
 from __future__ import annotations
 

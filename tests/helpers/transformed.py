@@ -1,19 +1,18 @@
-"""Many functions of the table at once, transformed, beside the same functions of one state at a time.
-
-Every function is compiled as part of one program per transformation: compiling is what takes the time.
-"""
+"""Functions of the table, transformed, beside the same functions of one state at a time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from helpers.every_function import TABLE
 from helpers.function_states import MODELS, models_near, states
+from helpers.numpy_programs import evaluated
+from jax.sharding import AbstractMesh, PartitionSpec
 
 TOLERANCE = {"float64": 1e-10, "float32": 1e-3}
 """Rounding, times what a badly conditioned small tree makes of it."""
@@ -27,92 +26,73 @@ def traced_once(name: str) -> Callable:
     return jax.jit(TABLE[name].call)
 
 
-def together(names: Iterable[str]) -> Callable:
-    """All the functions as one, of (model, state)."""
-    names = tuple(names)
-    return lambda model, state: {name: traced_once(name)(model, state) for name in names}
-
-
-def traceable(names: Iterable[str], run: Callable) -> tuple[list[str], dict[str, str]]:
-    """Names whose program `run(together([name]))` can be traced, and what the others say."""
-    good, bad = [], {}
-    for name in names:
-        try:
-            jax.eval_shape(run(together([name])))
-            good.append(name)
-        except Exception as error:  # whatever it is, it goes into the report
-            bad[name] = f"{type(error).__name__}: {error}".split("\n")[0][:300]
-    return good, bad
-
-
-def compiled_together(names: Iterable[str], run: Callable) -> tuple[dict, dict[str, str]]:
-    """Results of `run(together(names))()` as one program; where that cannot be traced, of those that can."""
-    names, bad = list(names), {}
-    try:
-        program = jax.jit(run(together(names))).lower()
-    except Exception:
-        names, bad = traceable(names, run)
-        program = jax.jit(run(together(names))).lower()
-    return program.compile()(), bad
+def by_numpy(f: Callable, *x: Any) -> Any:
+    """What `f(*x)` gives by the program that JAX makes of it, without compiling that."""
+    program, results = jax.make_jaxpr(f, return_shape=True)(*x)
+    return jax.tree.unflatten(jax.tree.structure(results), evaluated(program, jax.tree.leaves(x)))
 
 
 def error_of(actual: Any, expected: Any) -> float:
-    """The largest deviation of any leaf, relative to that leaf; infinities must be the same."""
+    """The largest deviation of any leaf, relative to that leaf; infinities must be the same.
+
+    A field `residual` is nothing but rounding. In single precision it counts as a hundredth of the largest leaf, of
+    which it is the rounding: times the tolerance, eighty roundings of that.
+    """
+    leaves = [np.asarray(x) for x in jax.tree.leaves(expected)]
+    largest = max((np.abs(x[np.isfinite(x)]).max(initial=0.0) for x in leaves if x.dtype == np.float32), default=0.0)
     worst = 0.0
-    for a, b in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
+    named = jax.tree_util.tree_flatten_with_path(actual)[0]
+    for (path, a), b in zip(named, jax.tree.leaves(expected), strict=True):
         a, b = np.asarray(a, float), np.asarray(b, float)
         assert a.shape == b.shape, f"{a.shape} instead of {b.shape}"
         if np.isnan(a).any():
             return np.inf
         finite = b[np.isfinite(b)]
-        scale = max(np.abs(finite).max(initial=0.0), 1e-3)
+        rounding = 1e-2 * float(largest) if jax.tree_util.keystr(path).endswith(".residual") else 0.0
+        scale = max(np.abs(finite).max(initial=0.0), 1e-3, rounding)
         with np.errstate(invalid="ignore"):
             worst = max(worst, float(np.where(a == b, 0.0, np.abs(a - b)).max(initial=0.0)) / scale)
     return worst
 
 
-def complaints(actual: dict, expected: dict, dtype: str) -> dict[str, str]:
-    """Functions that differ by more than rounding, and by how much."""
-    found = {}
-    for name, value in actual.items():
-        tolerance = TOLERANCE[dtype] if TABLE[name].exact else max(LOOSE, TOLERANCE[dtype])
-        error = error_of(value, expected[name])
-        if not error <= tolerance:
-            found[name] = f"relative error {error:.1e}"
-    return found
+def tolerance_of(name: str, dtype: str) -> float:
+    return TOLERANCE[dtype] if TABLE[name].exact else max(LOOSE, TOLERANCE[dtype])
 
 
 def row(tree: Any, k: int) -> Any:
     return jax.tree.map(lambda x: x[k], tree)
 
 
-def zipped(*rows: Any) -> Any:
-    return jax.tree.map(lambda *x: jnp.stack(x), *rows)
+class Pair(NamedTuple):
+    """One of the models, and the names of those arguments that are of the second state, the others of the first."""
+
+    model: int
+    second: frozenset[str] = frozenset()
 
 
 class Case:
     """Two models that differ and two states, in a floating type."""
 
     def __init__(self, model: str, dtype: str):
+        self.dtype = dtype
         self.model = MODELS[model](jnp.dtype(dtype))
         self.models = models_near(self.model, 2)
         self.states = states(self.model, 2)
 
-    def one_at_a_time(self, pairs: list[tuple[Any, Any]]) -> Callable:
-        """The functions for pairs (model, state), one after the other."""
-        batch = zipped(*pairs)
-        return lambda f: lambda: jax.lax.map(lambda x: f(*x), batch)
+    def __getitem__(self, pair: Pair) -> tuple[Any, dict]:
+        state = {name: row(x, int(name in pair.second)) for name, x in self.states.items()}
+        return row(self.models, pair.model), state
 
-    def transformations(self) -> dict[str, tuple[Callable, list[tuple[Any, Any]]]]:
-        """By name: what makes a batch of a function, and the pairs it stands for, in order."""
-        models, batch = self.models, self.states
-        m, s = [row(models, k) for k in (0, 1)], [row(batch, k) for k in (0, 1)]
+    def transformations(self) -> dict[str, tuple[Callable, list[Pair]]]:
+        """By name: what makes a batch of a function of (model, state), and the pairs it stands for, in order."""
+        models, batch, everything = self.models, self.states, frozenset(self.states)
+        m, s = self[Pair(0)]
+        mesh = AbstractMesh((2,), ("devices",))
 
-        def over(which: Callable[[str], bool]):
-            mixed = {name: x if which(name) else row(x, 0) for name, x in batch.items()}
-            axes = {name: 0 if which(name) else None for name in batch}
-            pairs = [(m[0], {n: row(x, k) if which(n) else x for n, x in mixed.items()}) for k in (0, 1)]
-            return (lambda f: lambda: jax.vmap(f, (None, axes))(m[0], mixed)), pairs
+        def over(which: frozenset[str]):
+            mixed = {name: x if name in which else row(x, 0) for name, x in batch.items()}
+            axes = {name: 0 if name in which else None for name in batch}
+            return (lambda f: lambda: jax.vmap(f, (None, axes))(m, mixed)), [Pair(0), Pair(0, which)]
 
         def nested(f):
             return lambda: jax.tree.map(
@@ -120,12 +100,38 @@ class Case:
                 jax.vmap(jax.vmap(f, (None, 0)), (0, None))(models, batch),
             )
 
+        def known(f):  # as where a jitted function closes over a robot
+            return lambda: jax.vmap(lambda s: f.__wrapped__(m, s))(batch)
+
+        def sharded(f):
+            split, whole = PartitionSpec("devices"), PartitionSpec()
+            local = jax.shard_map(jax.vmap(f, (None, 0)), mesh=mesh, in_specs=(whole, split), out_specs=split)
+            return lambda: local(m, batch)
+
+        one_and_other = [Pair(0), Pair(0, everything)]
         return {
-            "states": ((lambda f: lambda: jax.vmap(f, (None, 0))(m[0], batch)), [(m[0], s[0]), (m[0], s[1])]),
-            "models": ((lambda f: lambda: jax.vmap(f, (0, None))(models, s[0])), [(m[0], s[0]), (m[1], s[0])]),
-            "models and states": ((lambda f: lambda: jax.vmap(f)(models, batch)), list(zip(m, s, strict=True))),
-            "nested": (nested, [(a, b) for a in m for b in s]),
-            "q alone": over(lambda name: name == "q"),
-            "v alone": over(lambda name: name == "v"),
-            "all but q": over(lambda name: name != "q"),
+            "states": ((lambda f: lambda: jax.vmap(f, (None, 0))(m, batch)), one_and_other),
+            "states, the model known": (known, one_and_other),
+            "states on two devices": (sharded, one_and_other),
+            "models": ((lambda f: lambda: jax.vmap(f, (0, None))(models, s)), [Pair(0), Pair(1)]),
+            "models and states": ((lambda f: lambda: jax.vmap(f)(models, batch)), [Pair(0), Pair(1, everything)]),
+            "nested": (nested, [*one_and_other, Pair(1), Pair(1, everything)]),
+            "q alone": over(frozenset({"q"})),
+            "v alone": over(frozenset({"v"})),
+            "all but q": over(everything - {"q"}),
         }
+
+
+def one_by_one(f: Callable, case: Case) -> Callable[[list[Pair]], Any]:
+    """Results of a function for pairs, one after the other; the program is made once, and each pair computed once."""
+    program, results = jax.make_jaxpr(f, return_shape=True)(*case[Pair(0)])
+
+    @cache
+    def of(pair: Pair) -> list[np.ndarray]:
+        return evaluated(program, jax.tree.leaves(case[pair]))
+
+    def find(pairs: list[Pair]) -> Any:
+        rows = zip(*(of(pair) for pair in pairs), strict=True)
+        return jax.tree.unflatten(jax.tree.structure(results), [np.stack(x) for x in rows])
+
+    return find

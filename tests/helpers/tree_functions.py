@@ -51,9 +51,7 @@ def _bundle(robot, s) -> soa.Bundle:
 
 def _problem(robot) -> optimize.Problem:
     cost = optimize.LeastSquares(lambda x, u: jnp.concatenate([x.v, 0.1 * u]))
-    return optimize.robot_problem(
-        robot, horizon=2, dt=0.01, running_cost=cost, final_cost=lambda x: jnp.sum(x.v**2)
-    )
+    return optimize.robot_problem(robot, horizon=2, dt=0.01, running_cost=cost, final_cost=lambda x: jnp.sum(x.v**2))
 
 
 def _start(s) -> soa.State:
@@ -150,11 +148,12 @@ def tree_functions() -> dict[str, Entry]:
         return model.filter(s["tau"]), model.smooth(s["tau"]), model.covariances()
 
     def applied(make: Callable) -> Callable:
-        """The parts of a decomposition, each applied to a vector of its domain."""
+        """The parts of a decomposition, each applied to a vector of its domain; of one size, as they are to be added:
+        the part between branches is what others leave, and where that is nothing it is their rounding."""
 
         def call(robot, s):
             parts = make(_bundle(robot, s))
-            return [part(jnp.ones(part.shape[1], robot.dtype)) for part in parts if part is not None]
+            return jnp.stack([part(jnp.ones(part.shape[1], robot.dtype)) for part in parts if part is not None])
 
         return call
 
@@ -174,6 +173,21 @@ def tree_functions() -> dict[str, Entry]:
     def moved_on(robot, s):
         found = optimize.shifted(_constrained(robot, s))
         return found.controls, found.multipliers
+
+    def followed(robot, s):
+        path = [jnp.stack([s[name], s[name]]) for name in ("q", "v")]
+        found = optimize.track(robot, *path, 0.01)
+        return found.torques, found.gains
+
+    def sensitive(robot, s):
+        def heavier(by):
+            return robot.replace(mass=robot.mass * (1 + by[0]))
+
+        start = jnp.zeros(1, robot.dtype)
+        return simulate.trajectory_sensitivity(heavier, start, s["q"], s["v"], s["torques"], 0.01)
+
+    def actuated(robot, s):
+        return simulate.linearize_actuated_step(robot, s["q"], s["v"], s["tau"], 0.01, simulate.Lag(0.05))
 
     dec, link = soa.decomposition, identify.link_pseudo_inertias
     entries = {
@@ -198,9 +212,7 @@ def tree_functions() -> dict[str, Entry]:
         "contact.Compliant": Entry(
             lambda r, s: contact.Compliant(_touching(r, s).points, contact.Plane(height=10.0), 50.0)(r, s["q"], s["v"])
         ),
-        "optimize.constrained": Entry(
-            lambda r, s: _constrained(r, s)[:4], "pendulum", smooth=False, exact=False
-        ),
+        "optimize.constrained": Entry(lambda r, s: _constrained(r, s)[:4], "pendulum", smooth=False, exact=False),
         "optimize.optimal_trajectory": Entry(_optimal, "pendulum", smooth=False, exact=False),
         "optimize.shifted": Entry(moved_on, "pendulum", smooth=False, exact=False),
         "soa.Multibody": Entry(
@@ -208,6 +220,9 @@ def tree_functions() -> dict[str, Entry]:
         ),
         "simulate.vector_field": Entry(field),
         "simulate.solve_adaptively": Entry(adaptively, "pendulum", smooth=False),
+        "simulate.trajectory_sensitivity": Entry(sensitive),
+        "simulate.linearize_actuated_step": Entry(actuated),
+        "optimize.track": Entry(followed, "pendulum"),
         "simulate.JointLimits": Entry(limited),
         "simulate.with_momentum": Entry(
             lambda r, s: simulate.with_momentum(r, s["q"], s["v"], s["target"]), "floating"
@@ -253,9 +268,7 @@ def tree_functions() -> dict[str, Entry]:
     }
     for method in METHODS:
         entries[f"soa.forward_dynamics, {method}"] = Entry(
-            lambda r, s, method=method: soa.forward_dynamics(
-                r, s["q"], s["v"], s["tau"], s["f_ext"], method=method
-            )
+            lambda r, s, method=method: soa.forward_dynamics(r, s["q"], s["v"], s["tau"], s["f_ext"], method=method)
         )
     for integrator in simulate.INTEGRATORS:
         entries[f"soa.step, {integrator}"] = Entry(integrated(integrator))

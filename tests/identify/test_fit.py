@@ -115,6 +115,24 @@ def test_dry_friction_given_with_the_data(arm):
     assert_close(inside, 0.5 * np.asarray(truth.robot.friction), 1e-10)
 
 
+@pytest.mark.parametrize("times", [20.0, 300.0])
+def test_a_light_link_gets_a_heavy_load(times):
+    """The fit is a convex problem: from the light model it ends where it ends from the true one, at the noise."""
+    robot = _arm(2)
+    light = robot.replace(mass=robot.mass.at[1].set(0.05), inertia=robot.inertia.at[1].set(1e-5 * jnp.eye(3)))
+    load = 0.05 * times * jnp.array([1.0, 0.004])  # kg, kg m^2
+    loaded = light.with_payload(light.link_names[1], load[0], (0.1, 0.2, 0.3), load[1] * jnp.eye(3))
+    data = _data(identify.Candidate(loaded, jnp.zeros(2)), 150, 3, noise=0.01)
+    free, fits = {"inertial": [light.link_names[1]]}, []
+    for start in (light, loaded):
+        fits.append(identify.fit(start, data, free, progress=False))
+        assert fits[-1].converged
+    noise = 0.01 * np.sqrt(np.mean(data.tau**2, axis=0))
+    np.testing.assert_allclose(fits[0].rms_after, noise, rtol=0.2)  # of 150 samples
+    np.testing.assert_allclose(fits[0].rms_after, fits[1].rms_after, rtol=1e-5)
+    assert_close(*(fit.base_parameters().value for fit in fits), 1e-4)
+
+
 @pytest.mark.slow
 def test_gravity_and_optax():
     """The direction of gravity too, by Gauss-Newton and by L-BFGS of optax: the same optimum."""

@@ -9,7 +9,7 @@ import pytest
 from helpers.compare import assert_close
 
 import jaxsoa as soa
-from jaxsoa import identify
+from jaxsoa import contact, identify
 from jaxsoa.identify.parameters import BLOCKS, Parameters
 from jaxsoa.identify.straight_steps import StraightSteps, divergences
 
@@ -55,10 +55,12 @@ def test_log_cholesky_is_a_chart_of_definite_matrices():
 def test_round_trip_of_every_block():
     robot = _robot()
     free = [name for name in BLOCKS if name not in ("mass", "com", "inertia", "gravity")]
-    parameters = Parameters.of(robot, free)
+    scene = contact.Scene(contact.Points([robot.link_names[-1]] * 2), contact.Plane(), 0.5, [0.2, 0.3], 1e-4)
+    parameters = Parameters.of(robot, free, scene=scene)
     theta = _random_theta(parameters, 2)
     candidate = jax.jit(parameters.decode)(theta)
-    assert_close(parameters.encode(candidate.robot, candidate.offset), theta, 1e-10)
+    assert_close(parameters.encode(*candidate), theta, 1e-10)
+    assert 0 < candidate.scene.restitution.min() and candidate.scene.restitution.max() < 1
     assert len(set(parameters.names)) == parameters.size
     assert np.asarray(identify.consistency(candidate.robot)).min() > 0
     for leaf in ("mass", "damping", "armature", "friction", "friction_velocity"):
@@ -127,10 +129,14 @@ def test_straight_steps_are_straight_and_their_derivatives_right():
     difference = (steps.move(theta, step * delta) - steps.move(theta, -step * delta)) / (2 * step)
     assert_close(steps.tangents(theta) @ delta, difference, 1e-8)
     precision = np.full(parameters.size, 0.7)
-    _, gradient, curvature = steps.penalty(theta, precision)
-    values = [steps.penalty(steps.move(theta, s * delta), precision)[0] for s in (-1e-3, 0.0, 1e-3)]
-    assert abs((values[2] - values[0]) / 2e-3 - gradient @ delta) < 1e-5
-    assert abs((values[2] - 2 * values[1] + values[0]) / 1e-6 - delta @ (curvature * delta)) < 1e-4
+    for weights in ((precision,), (precision, precision / 30)):
+        _, gradient, curvature = steps.penalty(theta, *weights)
+        values = [steps.penalty(steps.move(theta, s * delta), *weights)[0] for s in (-1e-3, 0.0, 1e-3)]
+        assert abs((values[2] - values[0]) / 2e-3 - gradient @ delta) < 1e-5
+        assert abs((values[2] - 2 * values[1] + values[0]) / 1e-6 - delta @ (curvature * delta)) < 1e-4
+    # With a weaker pull the least is where everything is larger by the ratio.
+    larger = np.where(steps.bounded & steps.has_border, np.log(30), 0.0)
+    np.testing.assert_allclose(steps.penalty(larger, *weights)[1][steps.has_border], 0, atol=1e-13)
     longest = steps.longest(delta * 20)
     assert np.isfinite(steps.move(theta, 0.999 * longest * delta * 20)).all()
     with np.errstate(invalid="ignore"), pytest.raises(np.linalg.LinAlgError):

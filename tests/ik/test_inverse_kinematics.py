@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 import scipy.optimize
 from helpers.example_robots import EXAMPLE_ROBOTS
+from helpers.mimicking import A, B, gripper
 
 import jaxsoa as soa
-from jaxsoa import closed_chain as cc
+from jaxsoa import closed_chain as cc, eager
 from jaxsoa.ik import Direction, Position
 
 
@@ -50,6 +51,53 @@ def test_random_poses_of_an_arm_are_found_within_its_limits():
     assert np.asarray(turn)[good].max() < 2e-6 and np.asarray(shift)[good].max() < 2e-6
     assert (found.q >= robot.limits.lower).all() and (found.q <= robot.limits.upper).all()
     assert np.isfinite(found.residual).all() and (np.asarray(found.residual)[~good] > 1e-6).all()
+
+
+def test_the_solution_is_that_of_pinocchios_closed_loop_inverse_kinematics():
+    """Its example's iteration q <- q - dt J^-1 log(T^-1 T_goal), for a six-joint arm, which has one solution nearby."""
+    pin = pytest.importorskip("pinocchio")
+    if "ur5_robot.urdf" not in EXAMPLE_ROBOTS:
+        pytest.skip("example-robot-data is not installed")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", soa.ModelWarning)
+        robot = soa.load_urdf(EXAMPLE_ROBOTS["ur5_robot.urdf"], validate="off")
+    model = pin.buildModelFromUrdf(str(EXAMPLE_ROBOTS["ur5_robot.urdf"]))
+    data, frame = model.createData(), model.getFrameId("tool0")
+    q0 = np.array([0.3, -1.2, 1.4, -0.6, 0.5, 0.2])
+    goals = q0 + np.random.default_rng(0).uniform(-0.3, 0.3, (3, 6))
+    places, solutions = [], []
+    for goal in goals:
+        pin.framesForwardKinematics(model, data, goal)
+        target = data.oMf[frame].copy()
+        places.append((target.rotation.copy(), target.translation.copy()))
+        q = q0.copy()
+        for _ in range(60):
+            pin.framesForwardKinematics(model, data, q)
+            error = pin.log(data.oMf[frame].actInv(target)).vector
+            J = -pin.Jlog6(target.actInv(data.oMf[frame])) @ pin.computeFrameJacobian(model, data, q, frame)
+            q = pin.integrate(model, q, -0.7 * np.linalg.solve(J, error))
+        assert np.linalg.norm(error) < 1e-12
+        solutions.append(q)
+    R, p = (np.stack(x) for x in zip(*places, strict=True))
+    solve = jax.jit(jax.vmap(lambda R, p: soa.inverse_kinematics(robot, q0, "tool0", (R, p), seeds=1)))
+    found = solve(R, p)
+    assert found.success.all()
+    np.testing.assert_allclose(found.q, solutions, atol=1e-8)  # where ours stops: 1e-9 m and rad, over the arm's gain
+
+
+def test_calls_outside_of_jit_are_one_program():
+    robot = arm()
+    q0 = jnp.array([0.1, 0.4, 0.3])
+    twist = jnp.array([0, 0, 0.1, 0.2, 0.1, 0])
+    before, programs = len(eager._programs.found), set()
+    for x in (0.6, 0.8):
+        found = soa.inverse_kinematics(robot, q0, ["tip"], [Position((x, 0.7, 0.0))], seeds=1)
+        soa.differential_inverse_kinematics(robot, q0, ["tip"], [x * twist], 0.1)
+        assert bool(found.success)
+        programs.add(len(eager._programs.found))
+    assert programs == {before + 2}
+    with pytest.raises(ValueError, match="must be finite"):
+        soa.inverse_kinematics(robot, q0, "tip", jnp.array([0.1, jnp.nan, 0.0]))
 
 
 def test_targets_of_every_kind_and_targets_out_of_reach():
@@ -149,6 +197,25 @@ def test_one_step_equals_scipys_bounded_least_squares():
     q = jnp.linspace(0.2, 1.0, 6)
     J = np.asarray(soa.jacobian(puma, q, puma.frame_names[-1]))
     np.testing.assert_allclose(soa.manipulability(puma, q, puma.frame_names[-1]), abs(np.linalg.det(J)), rtol=1e-9)
+
+
+def test_mimics_follow_unless_they_are_free():
+    robot = gripper()
+    point = soa.frame_pose(robot, A @ np.array([0.5, -0.8]) + B, "swing")[1]
+
+    @jax.jit
+    def both(point):
+        q0 = jnp.asarray(A @ np.array([0.2, 0.1]) + B)
+        coupled, free = (
+            soa.inverse_kinematics(robot, q0, "swing", point, mimics=mimics, seeds=1) for mimics in ("coupled", "free")
+        )
+        return coupled, free, soa.frame_pose(robot, coupled.q, "swing")[1]
+
+    coupled, free, reached = both(point)
+    assert bool(coupled.success) and bool(free.success)
+    np.testing.assert_allclose(reached, point, atol=2e-6)
+    np.testing.assert_allclose(coupled.q, A @ coupled.q[np.array([0, 3])] + B, atol=1e-14)
+    assert np.abs(free.q - (A @ free.q[np.array([0, 3])] + B)).max() > 1e-3
 
 
 @pytest.mark.slow

@@ -71,6 +71,14 @@ def test_row_26_limits_are_documented_and_kept(tmp_path: Path, monkeypatch: pyte
             read_urdf(source)
 
 
+@pytest.mark.parametrize("what", ["link", "joint"])
+def test_row_26_too_many_links_or_joints_end_the_reading(what: str):
+    """Not only what follows it: the file is broken after the first one too many, and nobody gets there."""
+    text = f"<robot name='r'>{f'<{what}/>' * (urdf.MAX_LINKS + 1)}</broken>"
+    with pytest.raises(ModelError, match=f"more {what}s than the limit of 10000"):
+        read_urdf(text)
+
+
 def test_row_26_the_largest_robot_allowed_is_read_quickly():
     """A chain of 10,000 links, half of them massless, so that the mass matrix is examined too."""
     links = [link(f"l{k}", inertial() if k % 2 else MASSLESS) for k in range(urdf.MAX_LINKS)]

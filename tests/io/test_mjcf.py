@@ -156,6 +156,7 @@ def test_what_is_left_out_is_listed_in_one_warning():
         f'<body name="c" gravcomp="1"><joint name="k"/>{BODY}</body>'
     )
     bodies += f'<body name="m" mocap="true">{BODY}</body>'
+    bodies += f'<body name="socket"><joint name="ball" type="ball" range="0 1" limited="true"/>{BODY}</body>'
     rest = (
         '<tendon><fixed name="t"><joint joint="j" coef="1"/></fixed></tendon>'
         '<actuator><motor name="act" joint="j"/></actuator>'
@@ -163,14 +164,15 @@ def test_what_is_left_out_is_listed_in_one_warning():
     )
     with pytest.warns(soa.ModelWarning) as record:
         robot = soa.load_mjcf(mjcf(bodies, rest, '<option density="1.2"/>'))
-    assert robot.joint_names == ("j", "k")
-    assert robot.stiffness.tolist() == [3, 0]
+    assert robot.joint_names == ("j", "k", "ball")
+    assert robot.stiffness.tolist() == [3, 0, 0, 0, 0]
     assert len(record) == 1
     message = str(record[0].message)
     for fragment in (
-        "contacts of geoms (1)", "load_mjcf_actuators reads (act)", "fixed tendons", "(t)",
+        "contacts of geoms (1)", "load_mjcf_actuators reads (act)", "tendons, which load_mjcf_passive", "(t)",
         "load_mjcf_constraints",
-        "(eq)", "load_mjcf_passive reads (c)", "mocap bodies", "(m)", "surrounding fluid",
+        "(eq)", "load_mjcf_passive reads (c)", "mocap bodies", "(m)", "ranges of ball joints (ball)",
+        "surrounding fluid",
     ):  # fmt: skip
         assert fragment in message
     assert record[0].filename == __file__

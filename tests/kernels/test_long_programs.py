@@ -111,3 +111,19 @@ def test_infinities_zeros_and_far_angles_keep_to_their_state(small_parts):
     for a, b in zip(found, own(np.asarray(x)), strict=True):
         np.testing.assert_allclose(a, b, rtol=4e-16, atol=0)
         assert (np.signbit(a) == np.signbit(b))[~np.isnan(b)].all()
+
+
+def test_results_that_repeat_are_kept_once_and_written_everywhere():
+    """Equal elements, constants (zero, its negative, a truth) and inputs among results, in any order and length."""
+
+    def function(x):
+        M = x[:, None] * x
+        zeros = jnp.where(jnp.arange(9)[:, None] % 2 == 0, M, 0.0)
+        return M, jnp.stack([x[2], x[2], -x[0], x[1]]), zeros[:, ::-1], x > 2, jnp.full(20, -0.0), x[::-1]
+
+    x = np.random.default_rng(0).normal(size=(21, 9))
+    for count in (1, 8, 21):
+        found = jax.jit(jax.vmap(door(function, constants=())))(x[:count])
+        for a, b in zip(found, jax.vmap(function)(x[:count]), strict=True):
+            np.testing.assert_array_equal(a, b)
+            np.testing.assert_array_equal(np.signbit(a), np.signbit(b))

@@ -60,6 +60,20 @@ def test_matrices_of_euler_steps_equal_automatic_ones(seed):
     assert_close(written.B, automatic.B, 1e-10, "B")
 
 
+def test_an_integrator_is_named_as_everywhere_else():
+    """linearize_step(integrator="rk4") is about the step that `soa.step` makes, quaternions included."""
+    robot = soa.models.random_tree(4, 1, kinds=["spherical"])
+    q, v, tau, _ = (x[0] for x in random_states(robot, 45, 1))
+    assert_close(runge_kutta_4(robot, q, v, tau, DT)[0], soa.step(robot, q, v, tau, DT, integrator="rk4").q, 1e-14)
+    options = [{"integrator": "rk4"}, {"step": runge_kutta_4}]
+    named, given = jax.jit(lambda *x: [soa.linearize_step(robot, *x, DT, **o) for o in options])(q, v, tau)
+    assert_close(named.A, given.A, 1e-14)
+    with pytest.raises(ValueError, match="not both"):
+        soa.linearize_step(robot, q, v, tau, DT, **options[0], **options[1])
+    with pytest.raises(ValueError, match="choose one of"):
+        soa.linearize_step(robot, q, v, tau, DT, integrator="euler")
+
+
 def test_runge_kutta_is_of_fourth_order_on_quaternions():
     robot = soa.models.random_tree(4, 1, kinds=["spherical"])
     q, v, tau, _ = (x[0] for x in random_states(robot, 42, 1))

@@ -218,3 +218,17 @@ def test_a_model_is_a_pytree_with_static_topology():
     assert float(total(robot)) == 6.5 and float(total(robot.replace(mass=[1, 1, 1]))) == 3
     assert float(total(small_robot())) == 6.5  # an equal topology made anew
     assert len(traces) == 1
+
+
+def test_models_do_not_change_with_the_arrays_they_were_made_of():
+    """JAX uses NumPy's memory where it is, if that begins at a multiple of 64 bytes."""
+    memory = np.zeros(32)
+    given = memory[-memory.ctypes.data % 64 // 8 :][:3]
+    given[:] = 1.0, 2.0, 3.0
+    robot = soa.models.pendulum(3).replace(mass=given)
+    body = soa.closed_chain.RigidBody(1.0, given, np.eye(3))
+    builder = soa.Builder("one").link("body", joint="revolute", mass=1.0, com=given, inertia=np.eye(3))
+    loop = soa.closed_chain.Loop("body", "body", free=memory[-memory.ctypes.data % 64 // 8 :][:6].reshape(1, 6))
+    given[:] = 9.0
+    for leaf in (robot.mass, body.com, builder.build().com[0], loop.free[0, :3]):
+        np.testing.assert_array_equal(leaf, [1.0, 2.0, 3.0])

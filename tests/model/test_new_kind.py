@@ -75,3 +75,9 @@ def test_a_new_kind_needs_its_class_alone(monkeypatch):
         soa.Builder("pin").link("bob", mass=2.0, **(slot | {"axis2": (1, 0, 0)})).build()
     with pytest.raises(soa.ModelError, match="without moving any inertia"):
         soa.Builder("pin").link("bob", mass=2.0, **slot).build()  # a point on the axis that it turns about
+    # It is drawn, beside others.
+    tree = soa.models.random_tree(1, 3, kinds=["pin_in_slot", "revolute"])
+    assert "pin_in_slot" in tree.topology.kinds
+    q, v, tau = tree.random(0), jnp.ones(tree.nv), jnp.ones(tree.nv)
+    acceleration = soa.forward_dynamics(tree, q, v, tau)
+    np.testing.assert_allclose(soa.inverse_dynamics(tree, q, v, acceleration), tau, atol=1e-10)

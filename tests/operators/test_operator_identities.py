@@ -131,6 +131,18 @@ def test_linearization_lemmas_4_6_and_4_7(where):
     Y_A = 2 * (o.P @ Hdot.T) + 2 * (Phat @ o.H.T)
     form_47 = W.T @ (D_inv @ o.H @ o.psi @ Y_A + 2 * (Khat_adjoint @ o.phi.T @ o.H.T)) + 2 * (o.K.T @ o.psi.T @ Hdot.T)
     close(c.dense(form_47), c.dense(given))
+    # The same found by rewriting: 4.6 with the papers' identities, 4.7 with lemma A.1 for the blocks M-bar.
+    derivation = soa.derive(given)
+    for step in derivation.steps:
+        close(step.expression.dense(), c.dense(given))
+    forms = [str(step.expression) for step in derivation.steps]
+    assert forms[-2] == "(I - H ψ K)* D⁻¹ H ψ (2 P Ḣ* + 2 M̄ φ* H*) + 2 K* ψ* Ḣ*"  # (4.11)
+    # (4.12): psi (Y_A) with Y_A = 2 P H'* + 2 P-ring H*, and P-ring phi~* H* beside it.
+    assert forms[-1] == "(I - H ψ K)* D⁻¹ H (ψ (2 P Ḣ* + 2 [M̄] H*) + [M̄] (2 φ* - 2 I) H*) + 2 K* ψ* Ḣ*"
+    assert derivation.steps[-1].equation.endswith("lemma 4.7")
+    backwards = soa.derive(given.T)
+    close(backwards.result.dense(), c.dense(given).T)
+    assert backwards.steps[-1].equation.endswith("lemma 4.7")
 
 
 def test_linearization_lemma_4_9():

@@ -9,11 +9,11 @@ import pytest
 from helpers.compare import assert_close
 
 import jaxsoa as soa
-from jaxsoa.one_kernel import OFF
+from jaxsoa.kernels.xla_kernel import OFF
 from jaxsoa.optimize import tasks
-from jaxsoa.optimize._ilqr import Model, Policy, backward
 from jaxsoa.optimize.alone import alone
 from jaxsoa.optimize.costs import Quadratic
+from jaxsoa.optimize.linear_quadratic import Model, Policy, backward
 from jaxsoa.optimize.small_dense import LARGEST, solve_positive, transposed_product
 
 MARK = "xla_cpu_small_call"
@@ -116,8 +116,8 @@ def test_a_solver_is_made_of_kernels_and_a_batch_is_not(monkeypatch):
         return soa.optimize.ilqr(task.problem, start, max_iterations=5)
 
     lowered = jax.jit(solve).lower(task.start)
-    # Cost, model of the final cost, recursion; in trajectory and derivatives the dynamics are kernels of their own.
-    assert lowered.as_text().count(MARK) == 3
+    # The recursion; costs, trajectory and derivatives are kernels of their own.
+    assert lowered.as_text().count(MARK) == 1
     with_kernels = lowered.compile()(task.start)
     starts = jax.tree.map(lambda x: jnp.stack([x, x + 0.1]), task.start)
     batch = jax.jit(jax.vmap(solve)).lower(starts)

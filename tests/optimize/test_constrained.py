@@ -178,6 +178,41 @@ def test_a_free_final_time_equals_scipys():
     np.testing.assert_allclose(found.states.parameters[-1], theirs.x[-1:], rtol=1e-4)
 
 
+def test_a_mass_chosen_with_the_trajectory_equals_scipys():
+    """A mass pushed against drag over one metre in a second; light is dear, heavy takes force. With DDP's terms."""
+    steps, dt = 8, 0.125
+
+    def step(x, u, p):
+        v = x[1] + dt * (u[0] - 0.5 * x[1] * jnp.abs(x[1])) / p[0]
+        return jnp.stack([x[0] + dt * v, v])
+
+    problem = optimize.parametrized_problem(
+        step, parameters=1, controls=1, horizon=steps, dt=dt,
+        running_cost=LeastSquares(lambda x, u, p: u), final_cost=lambda x, p: 2 / p[0],
+    )  # fmt: skip
+    arrive = Equality(lambda x: x.state - jnp.array([1.0, 0.0]))
+    positive = Inequality(lambda x: 0.1 - x.parameters)
+    start = optimize.parametrized_start(jnp.zeros(2), jnp.array([1.0]))
+    guess = jnp.zeros((steps, 2)).at[:, 0].set(jnp.linspace(1, -1, steps))
+    solve = jax.jit(lambda x: optimize.constrained(problem, x, guess, final=(arrive, positive), second_order=True))
+    found = solve(start)
+
+    def end(z):
+        x, v = 0.0, 0.0
+        for u in z[:-1]:
+            v = v + dt * (u - 0.5 * v * abs(v)) / z[-1]
+            x = x + dt * v
+        return [x - 1, v]
+
+    theirs = scipy.optimize.minimize(
+        lambda z: dt * np.sum(0.5 * z[:-1] ** 2) + 2 / z[-1], np.r_[np.linspace(1, -1, steps), 1.0],
+        method="SLSQP", constraints={"type": "eq", "fun": end}, options={"ftol": 1e-14, "maxiter": 300},
+    )  # fmt: skip
+    assert theirs.success and bool(found.converged)
+    np.testing.assert_allclose(found.cost, theirs.fun, rtol=1e-6)
+    np.testing.assert_allclose(found.states.parameters[-1], theirs.x[-1:], rtol=1e-4)  # SLSQP's differences
+
+
 def test_nothing_is_nan_at_the_centre_of_an_obstacle():
     robot = soa.models.pendulum()
     tip = soa.frame_pose(robot, jnp.zeros(1), "tip")[1]

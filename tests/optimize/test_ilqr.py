@@ -301,3 +301,20 @@ def test_refusals_say_what_is_wrong():
         soa.optimize.robot_problem(robot, actuated=["joint1", "joint1"], **given)
     with pytest.raises(ValueError, match="model"):
         soa.optimize.robot_problem(robot, torque_limits="urdf", **given)
+
+
+def test_a_guess_that_diverges_is_kept_and_said_to_have_failed():
+    def step(x, u):
+        return x + 0.1 * (x**3 + u)
+
+    problem = soa.optimize.step_problem(step, controls=1, horizon=30, running_cost=lambda x, u: (x @ x) + u @ u)
+    guess = jnp.full((30, 1), 1e3)
+    for solve in (
+        lambda x: soa.optimize.ilqr(problem, x, guess),
+        lambda x: soa.optimize.constrained(problem, x, guess, final=soa.optimize.Equality(lambda x: x, "end")),
+    ):
+        solution = jax.jit(solve)(jnp.array([2.0]))
+        assert bool(solution.failed) and "FAILED" in repr(solution) and not bool(solution.converged)
+        np.testing.assert_array_equal(solution.controls, guess)
+    near = jax.jit(lambda x: soa.optimize.ilqr(problem, x, 0 * guess))(jnp.array([0.2]))
+    assert bool(near.converged) and not bool(near.failed)

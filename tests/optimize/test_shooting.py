@@ -76,3 +76,10 @@ def test_limits_are_approached_from_inside():
     assert float(jnp.abs(exact.controls).max()) == 0.8
     assert_close(found.cost, exact.cost, 1e-4)
     assert found.cost >= exact.cost - 1e-12
+
+
+def test_what_has_not_converged_says_so_and_names_the_other_solver():
+    problem = double_integrator()
+    found = jax.jit(lambda x: soa.optimize.shooting(problem, x, max_iterations=2))(START)
+    assert not found.converged and "NOT converged in 2 iterations of shooting: ilqr" in repr(found)
+    assert "ilqr" not in repr(jax.jit(lambda x: soa.optimize.ilqr(problem, x, max_iterations=1))(START))

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -45,26 +47,41 @@ def arguments():
     return jax.random.normal(jax.random.key(0), (3,)), jax.random.normal(jax.random.key(1), (3,))
 
 
+@cache
+def found() -> dict:
+    """Of every cost what is compared, in one program: seen squares and rest, the cost, its models."""
+
+    def of(cost, x, u):
+        def moved(z):
+            return x + z[:3], u + z[3:]
+
+        residual, rest = as_squares(cost, x, u)
+        zero = jnp.zeros(6)
+        squares = LeastSquares(lambda *a: as_squares(cost, *a)[0])
+        return {
+            "residual": residual,
+            "rest": rest,
+            "cost": cost(x, u),
+            "model": quadratic_model((cost,), moved, 6, x.dtype),
+            "gradient": jax.grad(lambda z: cost(*moved(z)))(zero),
+            "hessian of squares": quadratic_model((squares,), moved, 6, x.dtype).hessian,
+            "hessian of rest": 0 if rest is None else jax.hessian(lambda z: as_squares(cost, *moved(z))[1])(zero),
+        }
+
+    return jax.jit(lambda x, u: {name: of(cost, x, u) for name, cost in (ALL_SQUARES | OTHERS).items()})(*arguments())
+
+
 @pytest.mark.parametrize("name", [*ALL_SQUARES, *OTHERS])
 def test_residual_and_rest_make_the_cost_again(name):
-    cost, (x, u) = (ALL_SQUARES | OTHERS)[name], arguments()
-    residual, rest = as_squares(cost, x, u)
-    np.testing.assert_allclose(residual @ residual / 2 + (0 if rest is None else rest), cost(x, u), rtol=1e-13)
+    of = found()[name]
+    residual, rest, model = of["residual"], of["rest"], of["model"]
+    np.testing.assert_allclose(residual @ residual / 2 + (0 if rest is None else rest), of["cost"], rtol=1e-13)
     if name in ALL_SQUARES:
         assert residual.size and (rest is None or name == "means")
     elif name == "nothing":
         assert not residual.size
-
     # The model: exact gradient, and the Hessian of Gauss-Newton for what was seen, the exact one for the rest.
-    def moved(z):
-        return x + z[:3], u + z[3:]
-
-    model = quadratic_model((cost,), moved, 6, x.dtype)
-    zero = jnp.zeros(6)
-    np.testing.assert_allclose(model.gradient, jax.grad(lambda z: cost(*moved(z)))(zero), rtol=1e-11, atol=1e-11)
-    expected = quadratic_model((LeastSquares(lambda *a: as_squares(cost, *a)[0]),), moved, 6, x.dtype).hessian
-    if rest is not None:
-        expected = expected + jax.hessian(lambda z: as_squares(cost, *moved(z))[1])(zero)
-    np.testing.assert_allclose(model.hessian, expected, rtol=1e-11, atol=1e-11)
+    np.testing.assert_allclose(model.gradient, of["gradient"], rtol=1e-11, atol=1e-11)
+    np.testing.assert_allclose(model.hessian, of["hessian of squares"] + of["hessian of rest"], rtol=1e-11, atol=1e-11)
     if name in ALL_SQUARES:
         assert np.linalg.eigvalsh(model.hessian).min() > -1e-10

@@ -10,7 +10,7 @@ import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 
 import jaxsoa as soa  # noqa: E402
-from jaxsoa import simulate  # noqa: E402
+from jaxsoa import contact, simulate  # noqa: E402
 
 BATCH, STEPS, DT = 11, 5, 0.01  # eleven robots: no multiple of eight devices
 
@@ -56,6 +56,19 @@ def check(devices: int) -> None:
     ahead, behind = (compiled(robot.mass + s * along[0], q + s * along[1]) for s in (h, -h))
     slope = np.vdot(through, along[0]) + np.vdot(by_start, along[1])
     np.testing.assert_allclose(slope, (ahead - behind) / (2 * h), rtol=1e-7)
+
+    # Down to the ground: the open loops of the contact solver on each device.
+    scene = contact.Scene(contact.Points("tip"), contact.Plane(height=-1.5), 0.4)
+    hanging = 0.3 * q
+
+    def touching(q, v):
+        return soa.rollout(robot, q, v, None, DT, steps=STEPS, contact=scene, record="final")
+
+    close(
+        soa.sharded_rollout(robot, hanging, v, None, DT, steps=STEPS, contact=scene, record="final"),
+        jax.jit(jax.vmap(touching))(hanging, v),
+        1e-9,
+    )
     print(f"{devices} devices: all equal")
 
 

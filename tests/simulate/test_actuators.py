@@ -88,6 +88,42 @@ def test_an_inertial_unit_reads_gravity_and_its_noise_has_the_density_given():
     np.testing.assert_allclose(steps.std(), 0.2 * np.sqrt(2 * 0.01 / 3), rtol=0.02)
 
 
+def test_a_wrench_sensor_reads_what_newton_says():
+    """Of the first joint: the rate of the robot's momentum about the base, less gravity and what pushes outside."""
+    robot = soa.models.random_tree(3, 4, kinds=["revolute"], shape="chain").frictionless()
+    q, v, a = (jnp.asarray(x) for x in np.random.default_rng(0).normal(size=(3, robot.nv)))
+    push = jnp.array([0.3, -0.2, 0.5, 2.0, -1.0, 4.0])
+    frame = robot.frame_names[-1]
+    base = simulate.mount(robot, robot.frame_names[0])
+    assert base.link == -1
+    sensors = simulate.sensor_set([simulate.JointWrench("root", robot.joint_names[0], base)])
+
+    def centers(q):
+        poses = soa.forward_kinematics(robot, q)
+        return poses.rotation, poses.position + jnp.einsum("kij,kj->ki", poses.rotation, robot.com)
+
+    def momentum(q, v):
+        (R, c), (_, u) = jax.jvp(centers, (q,), (v,))
+        w = soa.link_velocities(robot, q, v)[:, :3]
+        spin = jnp.einsum("kij,kjl,kml,km->ki", R, robot.inertia, R, w)
+        p = robot.mass[:, None] * u
+        return jnp.concatenate([jnp.sum(spin + jnp.cross(c - robot.base_position, p), axis=0), jnp.sum(p, axis=0)])
+
+    @jax.jit
+    def both(q, v, a):
+        reading = sensors(robot, q, v, a, soa.external_forces(robot, q, {frame: push}))["root"]
+        rate = jax.jvp(momentum, (q, v), (v, a))[1]
+        weight = robot.mass[:, None] * robot.gravity
+        moment = jnp.sum(jnp.cross(centers(q)[1] - robot.base_position, weight), axis=0)
+        arm = soa.frame_pose(robot, q, frame)[1] - robot.base_position
+        outside = push + jnp.concatenate([jnp.cross(arm, push[3:]), jnp.zeros(3)])
+        return reading, rate - jnp.concatenate([moment, jnp.sum(weight, axis=0)]) - outside
+
+    reading, expected = both(q, v, a)
+    R = np.asarray(robot.base_rotation)
+    np.testing.assert_allclose(reading, np.r_[R.T @ expected[:3], R.T @ expected[3:]], rtol=1e-10)
+
+
 def test_observations_and_commands_by_name():
     robot = soa.models.random_tree(2, 3, kinds=["spherical", "revolute"], shape="chain")
     first, *_, last = robot.joint_names

@@ -95,9 +95,7 @@ def test_a_mechanism_stays_closed_keeps_its_energy_and_can_be_driven():
         return v, s, back.a, states, errors(*states), jax.vmap(lambda q, v: total_energy(robot, q, v))(*states)
 
     v = wished
-    start, s, back, states, errors, energy = jax.jit(partial(jax.lax.map, run))(
-        jnp.stack([nothing, cranks, every])
-    )
+    start, s, back, states, errors, energy = jax.jit(partial(jax.lax.map, run))(jnp.stack([nothing, cranks, every]))
     for error in errors:
         assert np.abs(error[:2]).max() < 1e-12
     assert float(jnp.max(jnp.abs(states.v[0]))) > 1  # it did fall
@@ -127,6 +125,46 @@ def test_a_start_that_is_open_or_nonsense_is_refused():
         soa.rollout(robot, q, jnp.zeros(4), None, 1e-2, steps=2, loops=loops, prescribed=(every, a))
     with pytest.raises(ValueError, match="f_ext must have shape"):
         soa.rollout(robot, q, jnp.zeros(4), None, 1e-2, steps=2, f_ext=jnp.zeros((2, 6)))
+
+
+def test_loops_that_contradict_each_other_are_named_with_their_rank():
+    """Two rods of different lengths between the same points; inside jit the answer is finite, with what is left."""
+    robot = soa.models.planar_arm(2)
+    rods = tuple(cc.distance("base", "tip", length) for length in (0.6, 0.8))
+    q, v = jnp.array([0.3, 1.2]), jnp.array([0.5, -0.4])
+    with pytest.raises(ValueError, match=r"'base' - 'tip': .*, 'base' - 'tip': .*leaves 0\.\d+.* 1 of the constraints"):
+        soa.rollout(robot, q, v, None, 1e-2, steps=2, loops=rods)
+    # At rest at one length the rods ask for one acceleration, with stabilization for two.
+    find = jax.jit(lambda q: cc.loop_forward_dynamics(robot, rods, q, v, jnp.zeros(2), stabilization=(5.0, 5.0)))
+    s = find(q)
+    assert np.isfinite(s.a).all() and np.isfinite(s.forces).all()
+    assert int(s.rank) == 1 and float(s.residual) > 0.1
+    motion = jax.jit(lambda q: soa.rollout(robot, q, v, None, 1e-2, steps=3, loops=rods))(q)
+    assert np.isfinite(motion.q).all() and np.isfinite(motion.v).all()
+
+
+@pytest.mark.slow
+def test_mechanisms_in_adaptive_solvers_and_on_devices():
+    """Against Runge-Kutta with fixed steps: a solver with steps of its own, and a batch over the devices there are."""
+    pytest.importorskip("diffrax")
+    robot, loops, q = five_bar()
+    v = jnp.zeros(4)
+
+    @jax.jit
+    def run(q):
+        fixed = soa.rollout(robot, q, v, None, 1e-3, steps=100, integrator="rk4", loops=loops, every=50)
+        times = jnp.array([0.0, 0.05, 0.1])
+        solved = soa.simulate.solve_adaptively(robot, q, v, None, times, rtol=1e-10, atol=1e-10, loops=loops)
+        many = soa.sharded_rollout(
+            robot, jnp.stack([q, q]), jnp.stack([v, v]), None, 1e-3, steps=100, integrator="rk4", loops=loops, every=50
+        )
+        return fixed, solved, many, jax.vmap(lambda q: cc.loop_errors(robot, loops, q))(solved.q)
+
+    fixed, solved, many, errors = run(q)
+    assert_allclose(solved.q[1:], fixed.q, atol=1e-8)
+    assert_allclose(solved.v[1:], fixed.v, atol=1e-7)
+    assert np.abs(errors).max() < 1e-10
+    assert_allclose(many.q[1], fixed.q, atol=1e-12)
 
 
 @pytest.mark.slow
@@ -163,6 +201,40 @@ def test_two_arms_carry_an_object_by_point_contacts():
 
 
 @pytest.mark.slow
+def test_one_arm_is_driven_and_the_other_follows_with_the_object():
+    """All joints of the first arm as prescribed, then let go: what it holds goes along, contacts stay closed."""
+    system, q, pose = cc.mechanisms.two_arm_grasp((cc.Rigid(), cc.Point()))
+    v, drive = (jnp.zeros(7), jnp.zeros(7)), (jnp.linspace(-1.0, 1.0, 7), jnp.zeros(7))
+    dt, steps = 2e-3, 60
+
+    def prescribed(t, motion):
+        return ([jnp.full(7, t < 0.1 - dt / 2), None], drive)
+
+    @jax.jit
+    def run(q):
+        motion = soa.simulate.grasp_rollout(system, q, v, pose, None, dt, steps=steps, prescribed=prescribed)
+
+        def look(motion):
+            state = cc.grasp_state(
+                system, motion.q, motion.v, motion.object_pose, object_velocity=motion.object_velocity
+            )
+            tip = soa.frame_pose(system.arms[0].robot, motion.q[0], system.arms[0].frame)[0]
+            return state.position_error, state.velocity_error, motion.object_pose[0].T @ tip
+
+        return motion, jax.vmap(look)(motion)
+
+    motion, (gap, slip, turn) = run(q)
+    t = dt * np.arange(1, 51)[:, None]
+    assert_allclose(motion.q[0][:50], q[0] + drive[0] * t**2 / 2, atol=1e-12)
+    assert_allclose(motion.v[0][:50], drive[0] * t, atol=1e-12)
+    assert np.abs(np.diff(motion.v[0][50:], axis=0)[0] / dt - drive[0]).max() > 1  # let go, it falls
+    # One Newton step a time step leaves the square of Runge-Kutta's error.
+    assert np.abs(gap).max() < 1e-12 and np.abs(slip).max() < 1e-11
+    assert_allclose(turn, np.broadcast_to(turn[0], turn.shape), atol=1e-10)  # rigidly held
+    assert np.linalg.norm(motion.object_pose[1][49] - pose[1]) > 1e-3
+
+
+@pytest.mark.slow
 def test_a_stewart_platform_for_ten_seconds():
     """Sprung legs, let go: energy within 1e-6 of the largest kinetic energy, loop errors below 1e-9.
 
@@ -186,3 +258,65 @@ def test_a_stewart_platform_for_ten_seconds():
     kinetic, energy, errors = run(q)
     assert float(jnp.max(jnp.abs(errors))) < 1e-9
     assert np.abs(energy - energy[0]).max() < 1e-6 * float(jnp.max(kinetic))
+
+
+def box_in_halves(hinged):
+    """On a free joint: half a box with a frame at its end, and the other half, turning on it or fixed to it."""
+    b = soa.Builder("box in halves")
+    half = {"mass": 1.0, "inertia": np.diag([0.01, 0.015, 0.015])}
+    b.link("left", joint="free", com=(-0.1, 0, 0), **half)
+    b.link("right", joint="revolute" if hinged else "fixed", parent="left", axis=(0, 1, 0), com=(0.1, 0, 0), **half)
+    for side, x in (("left", -0.2), ("right", 0.2)):
+        b.frame(f"{side}_end", link=side, position=(x, 0, 0))
+    return b.build()
+
+
+@pytest.mark.slow
+def test_two_hands_of_one_robot_hold_an_articulated_object():
+    """A rigid box as the grasp of two robots has it; one that folds at a hinge is carried, its contacts closed."""
+    body = cc.RigidBody(2.0, (0, 0, 0), np.diag([0.02, 0.05, 0.05]))
+    system, q, pose = cc.mechanisms.two_arm_grasp((cc.Point(), cc.Point()))
+    system = cc.GraspSystem(system.arms, body)
+    first, second = (arm.robot for arm in system.arms)
+    R = first.base_rotation.T
+    world = R, -R @ first.base_position  # seen from the first robot's base; a robot that is attached keeps its own
+    base, names = f"a/{first.frame_names[0]}", ["a/", "b/", "box/"]
+    loops = (cc.ball("box/left_end", "a/tip"), cc.ball("box/right_end", "b/tip"))
+    trees = [
+        soa.merge([first, second, box_in_halves(hinged)], [(base, *world)] * 2, prefixes=names)
+        for hinged in (False, True)
+    ]
+    rng = np.random.default_rng(0)
+    tau = tuple(jnp.asarray(rng.normal(size=7)) for _ in range(2))
+    torque = [jnp.concatenate([*tau, jnp.zeros(tree.nv - 14)]) for tree in trees]
+    start = jnp.concatenate([*q, jnp.array([1.0, 0, 0, 0]), pose[1]])
+    wanted = [jnp.asarray(rng.normal(size=tree.nv)) for tree in trees]
+
+    @jax.jit
+    def rigid(q_tree, q):
+        v = cc.project_velocity(trees[0], loops, q_tree, wanted[0])
+        one = cc.loop_forward_dynamics(trees[0], loops, q_tree, v, torque[0])
+        arms = (v[:7], v[7:14])
+        return one.a, cc.grasp_forward_dynamics(system, q, arms, tau, pose, object_velocity=v[14:])
+
+    one, two = rigid(start, q)
+    assert_close(one[:14], jnp.concatenate(two.a), 1e-10, "arms")
+
+    @jax.jit
+    def carried(q):
+        tree = trees[1]
+        v = cc.project_velocity(tree, loops, q, 0.3 * wanted[1])
+        motion = soa.rollout(
+            tree, q, v, jnp.broadcast_to(torque[1], (100, tree.nv)), 2e-3, integrator="rk4", loops=loops
+        )
+
+        def look(x, rates):
+            work = jnp.sum(torque[1][:14] * (x[:14] - q[:14]))
+            return total_energy(tree, x, rates) - work, cc.loop_errors(tree, loops, x)
+
+        return motion, jax.vmap(look)(*motion)
+
+    motion, (energy, gaps) = carried(jnp.append(start, 0.0))
+    assert np.abs(gaps).max() < 1e-11
+    assert np.ptp(energy) < 1e-6  # of some 10 J: the error of Runge-Kutta
+    assert np.abs(motion.q[-1, -1]) > 0.05  # it folds

@@ -164,3 +164,54 @@ def test_impossible_rods_are_refused():
     for bad in ({"E": -1.0}, {"density": 0.0}, {"G": np.nan}):
         with pytest.raises(soa.ModelError, match="must be positive"):
             soa.models.rod(1.0, 2, soa.models.circle(0.1), **({"E": E, "G": G, "density": DENSITY} | bad))
+
+
+def equations(jaxpr) -> int:
+    """How many primitives a program has, those of its loops' bodies counted once."""
+    inner = [x for eqn in jaxpr.eqns for x in jax.tree.leaves(list(eqn.params.values()), is_leaf=is_jaxpr)]
+    return len(jaxpr.eqns) + sum(equations(getattr(x, "jaxpr", x)) for x in inner if is_jaxpr(x))
+
+
+def is_jaxpr(x) -> bool:
+    return hasattr(getattr(x, "jaxpr", x), "eqns")
+
+
+def cable(E, segments: int) -> soa.Multibody:
+    """100 m of a rope, so soft that 0.05 ms are short beside the twisting of a thousandth of it."""
+    return soa.models.rod(100.0, segments, soa.models.circle(RADIUS), E=E, G=0.4 * E, density=DENSITY)
+
+
+def sagged(E, segments: int, bent, steps: int = 3):
+    """Height of the tip after some steps from a bent start, dt = 0.05 ms."""
+    robot = cable(E, segments)
+    q = robot.integrate(robot.neutral(), bent)
+    end = soa.rollout(robot, q, jnp.zeros(robot.nv), None, 5e-5, steps=steps, integrator="rk4", record="final")
+    return soa.frame_pose(robot, end.q, "tip")[1][2]
+
+
+def test_the_program_of_a_rod_does_not_grow_with_its_segments():
+    """Simulation and its derivative by E: as many equations for a thousand segments as for a hundred."""
+
+    def size(n):
+        bent = jnp.zeros(3 * n)
+        return equations(jax.make_jaxpr(lambda E: jax.jvp(lambda E: sagged(E, n, bent), (E,), (E,)))(E).jaxpr)
+
+    few, many = size(100), size(1000)
+    assert few == many > 500
+
+
+@pytest.mark.slow
+def test_a_thousand_segments_are_simulated_and_differentiated_by_their_modulus():
+    n, rng = 1000, np.random.default_rng(0)
+    bent = jnp.asarray(1e-2 * rng.normal(size=3 * n))
+
+    @jax.jit
+    def everything(E):
+        h = 1e-3 * E
+        high, low = jax.lax.map(lambda E: sagged(E, n, bent), jnp.stack([E + h, E - h]))
+        return jax.value_and_grad(lambda E: sagged(E, n, bent))(E), (high - low) / (2 * h)
+
+    (height, slope), differences = everything(E)
+    assert np.isfinite(height) and abs(float(slope)) > 0
+    # Rounding of the height, some 50 m, over the step of the difference.
+    assert_allclose(slope, differences, rtol=1e-4)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import warnings
 
 import jax
 import jax.numpy as jnp
@@ -149,6 +150,31 @@ def test_the_bar_itself():
     written = [line.split(",")[0] for line in log.getvalue().splitlines()]
     assert written == ["work 1/4", "work 3/4", "work 4/4", "work 2/4"]
     assert quiet.getvalue() == ""
+
+
+def test_the_first_step_that_is_not_finite_is_told_outside_of_jit(robot, start):
+    def hasty(time, q, v):
+        return -1e7 * q  # far beyond what a step of DT can follow
+
+    def run(**options):
+        return soa.rollout(robot, *start, hasty, DT, steps=200, **options)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        states = jax.jit(run)()
+    finite = np.isfinite(np.concatenate([states.q, states.v], axis=1)).all(axis=1)
+    first = int(np.argmin(finite)) + 1
+    assert 1 < first < 200
+    told = rf"not finite from step {first} on \(at {DT * first:g} s\)"
+    for options in ({}, {"record": "final"}):
+        with pytest.warns(UserWarning, match=told) as record:
+            run(**options)
+        assert record[0].filename == __file__
+    # An array of torques takes the compiled way; a record of every second step misses nothing.
+    torques = jnp.zeros((8, robot.nv)).at[4, 0].set(jnp.inf)
+    with pytest.warns(UserWarning, match="not finite from step 5 on") as record:
+        soa.rollout(robot, *start, torques, DT, every=2)
+    assert record[0].filename == __file__
 
 
 @pytest.mark.parametrize(

@@ -48,8 +48,8 @@ folder = Path(sys.argv[1])
 
 def compute(indices):
     if indices[0] > 0:
-        (folder / "inside").touch()
         (folder / "chunk_00001.npz.1.partial").touch()
+        (folder / "inside").touch()
         time.sleep(600)
     return {"power": indices.astype(float) ** 2}
 

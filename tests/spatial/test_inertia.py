@@ -5,16 +5,11 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from jaxsoa.spatial import ops
-from jaxsoa.spatial.inertia import RigidInertia, SpatialInertia, rigid_inertia
+from jaxsoa.spatial.inertia import SpatialInertia, rigid_inertia
 
 rng = np.random.default_rng(1)
-
-
-def components(x):
-    return tuple(tuple(row) for row in x) if x.ndim == 2 else tuple(x)
 
 
 def skew(a):
@@ -35,20 +30,8 @@ def packed(m):
     return SpatialInertia.from_matrix(jnp.asarray(m))
 
 
-def in_components(P: SpatialInertia) -> SpatialInertia:
-    return SpatialInertia(*(components(block) for block in P))
-
-
 def matrix(P: SpatialInertia) -> np.ndarray:
     return np.array(SpatialInertia(*(jnp.asarray(block) for block in P)).matrix())
-
-
-@pytest.fixture(params=["packed", "components"])
-def form(request):
-    """How to hand operands over: (inertia, vector)."""
-    if request.param == "packed":
-        return packed, jnp.asarray
-    return (lambda m: in_components(packed(m))), components
 
 
 def test_matrix_round_trip():
@@ -56,22 +39,22 @@ def test_matrix_round_trip():
     np.testing.assert_array_equal(packed(m).matrix(), m)
 
 
-def test_times(form):
-    inertia, vector = form
+def test_times():
+    inertia, vector = packed, jnp.asarray
     m, x = random_inertia(), rng.normal(size=6)
     moment, force = inertia(m).times(vector(x[:3]), vector(x[3:]))
     np.testing.assert_allclose(np.concatenate([moment, force]), m @ x, rtol=1e-13)
 
 
-def test_shifted_is_phi_p_phi_transposed(form):
-    inertia, vector = form
+def test_shifted_is_phi_p_phi_transposed():
+    inertia, vector = packed, jnp.asarray
     m, offset = random_inertia(), rng.normal(size=3)
     expected = phi(offset) @ m @ phi(offset).T
     np.testing.assert_allclose(matrix(inertia(m).shifted(vector(offset))), expected, rtol=1e-12, atol=1e-12)
 
 
-def test_minus_outer(form):
-    inertia, vector = form
+def test_minus_outer():
+    inertia, vector = packed, jnp.asarray
     m, u = random_inertia(), rng.normal(size=6)
     g = u / 2.5
     result = inertia(m).minus_outer(vector(u[:3]), vector(u[3:]), vector(g[:3]), vector(g[3:]))
@@ -119,11 +102,17 @@ def test_gyroscopic_force_is_the_rate_of_momentum_of_a_body_turning_steadily():
     np.testing.assert_allclose(b, rate, rtol=1e-12, atol=1e-12)
 
 
-def test_a_rigid_body_is_the_same_in_components():
-    body = a_body()
-    rigid = rigid_inertia(*(jnp.asarray(x) for x in body))
-    R, mass, com, inertia = body
-    parts = rigid_inertia(components(R), mass, components(com), components(inertia))
-    assert isinstance(parts, RigidInertia)
-    np.testing.assert_allclose(np.array(parts.rotation), rigid.rotation, rtol=1e-13)
-    np.testing.assert_allclose(np.array(parts.first_moment), rigid.first_moment, rtol=1e-13)
+def test_stacks_of_inertias_are_those_of_each():
+    bodies, offsets = [a_body() for _ in range(3)], rng.normal(size=(3, 3))
+    stacked = rigid_inertia(*(jnp.stack([jnp.asarray(body[k]) for body in bodies]) for k in range(4)))
+    shifted = stacked.shifted(jnp.asarray(offsets)).spatial().matrix()
+    for k, body in enumerate(bodies):
+        expected = phi(offsets[k]) @ rigid_body(*body) @ phi(offsets[k]).T
+        np.testing.assert_allclose(shifted[k], expected, rtol=1e-11, atol=1e-11)
+
+
+def test_balanced_inertias_are_symmetric():
+    m = rng.normal(size=(6, 6))
+    balanced = packed(m).balanced()
+    np.testing.assert_array_equal(balanced.rotation, balanced.rotation.T)
+    np.testing.assert_allclose(balanced.translation, (m[3:, 3:] + m[3:, 3:].T) / 2, rtol=1e-15)
