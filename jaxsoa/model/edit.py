@@ -259,7 +259,8 @@ def merge(
 
     Each robot after the first hangs on a frame of one before it: `attachments` holds that frame's name (with its
     prefix), or (name, rotation, position) of the new robot's base seen from it. The base's own inertia becomes part of
-    the link that it is fixed to. Gravity and the base's place are those of the first robot.
+    the link that it is fixed to. Gravity and the base's place are those of the first robot; where another robot has a
+    place of its own (`with_base`), that is kept as its place on the frame.
 
     >>> four = soa.merge([robot, robot], ["upper/tip"], prefixes=["upper/", "lower/"])
     >>> print(four.link_names)
