@@ -114,14 +114,16 @@ _null = lasting("null_projector", _null_of, _null_rate, (2, 2, 1))
 def complement(axes: Float[Array, "k n"]) -> Float[Array, "n n"]:
     """The orthogonal projector onto what no combination of `axes` reaches: I - F* (F F*)^+ F, by Gram and Schmidt."""
     N = jnp.eye(axes.shape[1], dtype=axes.dtype)
-    if axes.shape[0] >= axes.shape[1]:
-        return jnp.zeros_like(N)  # exactly: a remainder of rounding would count as a direction held
+    found = 0
     for axis in axes:
         rest = N @ axis
         square = jnp.sum(rest * rest)
         new = ~(square <= default_tolerance(len(axes), axes.dtype) * jnp.sum(axis * axis))  # NaN stays visible
         N = N - jnp.outer(rest, jnp.where(new, rest / jnp.where(new, square, 1), 0))
-    return N
+        found = found + new
+    if axes.shape[0] < axes.shape[1]:
+        return N
+    return jnp.where(found < axes.shape[1], N, 0)  # exactly: a remainder of rounding would count as a direction held
 
 
 def components(axes: Float[Array, "k n"], x: Float[Array, " n"]) -> Float[Array, " k"]:

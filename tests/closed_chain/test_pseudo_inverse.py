@@ -88,4 +88,7 @@ def test_batches_axes_and_dependent_rows():
 
     axes = jnp.concatenate([rows[0, 0], rows[0, 0, :1] - 2 * rows[0, 0, 1:]])
     np.testing.assert_allclose(complement(axes), np.eye(5) - np.linalg.pinv(axes) @ axes, atol=1e-13)
+    plane = jnp.concatenate([axes, axes])  # more axes than directions, of which two are new; and of which all are
+    np.testing.assert_allclose(complement(plane), np.eye(5) - np.linalg.pinv(axes) @ axes, atol=1e-13)
+    assert not complement(jnp.concatenate([plane, rows[1].reshape(-1, 5)])).any()
     np.testing.assert_allclose(axes.T @ components(axes, jnp.asarray(B)), np.linalg.pinv(axes) @ axes @ B, atol=1e-12)

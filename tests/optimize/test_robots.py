@@ -83,3 +83,42 @@ def test_batch_of_robots_equals_one_by_one():
         alone = solve(jax.tree.map(lambda x, k=k: x[k], starts))
         assert_close(together.cost[k], alone.cost, 1e-8, f"cost {k}")
         assert_close(together.controls[k], alone.controls, 1e-5, f"controls {k}")
+
+
+@pytest.mark.slow
+def test_a_prescribed_joint_moves_as_given_while_others_are_optimized():
+    """Held at its place it is the robot with the joint locked; driven, its motion is known and A and B are right."""
+    robot = soa.models.planar_arm(2)
+    locked = robot.lock(["joint2"], jnp.array([0.0, 0.4]))
+    mask = soa.prescribed_mask(robot, ["joint2"])
+    dt, horizon = 0.02, 20
+
+    def problem(robot, prescribed=None, **options):
+        cost = soa.optimize.LeastSquares(lambda x, u: 0.1 * u)
+        end = soa.optimize.LeastSquares(lambda x: 10.0 * jnp.stack([x.q[0] - 0.5, x.v[0]]))
+        return soa.optimize.robot_problem(
+            robot, horizon=horizon, dt=dt, integrator="rk4", running_cost=cost, final_cost=end, actuated=["joint1"],
+            prescribed=prescribed, **options,
+        )  # fmt: skip
+
+    start = soa.State(jnp.array([-0.3, 0.4]), jnp.zeros(2))
+    driven = problem(robot, (mask, jnp.array([0.0, 3.0])))
+    plain = problem(robot, (mask, jnp.array([0.0, 3.0])), analytical=False)
+
+    @jax.jit
+    def solve(start):
+        held = soa.optimize.ilqr(problem(robot, mask), start)
+        alone = soa.optimize.ilqr(problem(locked), soa.State(start.q[:1], start.v[:1]))
+        moved = soa.optimize.ilqr(driven, start)
+        control = moved.controls[0]
+        return held, alone, moved, [p.dynamics.linearize(start, control) for p in (driven, plain)]
+
+    held, alone, moved, (ours, forward) = solve(start)
+    assert held.converged and alone.converged and moved.converged
+    assert_close(held.controls, alone.controls, 1e-8, "controls")
+    assert_close(held.states.q[:, 0], alone.states.q[:, 0], 1e-9, "path")
+    t = dt * np.arange(horizon + 1)
+    assert_close(moved.states.q[:, 1], 0.4 + 1.5 * t**2, 1e-12, "as given")
+    assert abs(float(moved.states.q[-1, 0]) - 0.5) < 0.05
+    for one, other in zip(ours, forward, strict=True):
+        assert_close(one, other, 1e-9)
