@@ -10,6 +10,7 @@ flies or bounces throughout a neighbourhood, second derivatives are those of the
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from typing import Any
 
 import jax
@@ -18,7 +19,7 @@ from jax import lax
 from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Float
 
-from jaxsoa.contact.blocks import regularized_solve
+from jaxsoa.contact.blocks import LARGEST, regularized_solve
 from jaxsoa.contact.problem import Inputs, Outcome, cones_of, offsets, softened, solved
 from jaxsoa.contact.rows import Rows, rows_at
 from jaxsoa.contact.scene import Pair, Scene
@@ -27,6 +28,7 @@ from jaxsoa.dynamics.articulated import Factors
 from jaxsoa.dynamics.inverse import inverse_dynamics
 from jaxsoa.dynamics.mass import mass_times
 from jaxsoa.dynamics.motion import differentiable_solve
+from jaxsoa.kernels import door
 from jaxsoa.kernels.jax_interface import Tracer
 
 
@@ -115,7 +117,7 @@ def advance(known: list, tree: Any, pairs: tuple[Pair, ...]):
         def answered(slides, impulse, sigma, kappa, dr):
             of = dataclasses.replace(cones, slides=slides)
             A = of.natural_jacobian(impulse / scale, scale * sigma, scale[:, None] * G * scale, kappa)
-            return -scale * implicit_solve(A, dr)
+            return -scale * implicit_solve(A, dr, c)
 
         d_impulse = jax.vmap(answered)(slides, impulse, sigma, kappa, dr)
         dv = dv + solve_mass(d_impulse @ J)
@@ -140,11 +142,13 @@ def _solve_mass(x: Inputs, factors: Factors, forces: Float[Array, "k nv"]) -> Fl
     return jax.vmap(lambda y: differentiable_solve(x.robot, x.q, factors, y, held))(forces)
 
 
-def implicit_solve(A: Array, b: Array) -> Array:
-    """A^-1 b where A may be singular but b is in its range, differentiable by both."""
+def implicit_solve(A: Array, b: Array, contacts: int) -> Array:
+    """A^-1 b where A may be singular but b is in its range, differentiable by both; as a kernel where A is small."""
+    small = A.shape[0] <= LARGEST
+    by_kernel = door(partial(regularized_solve, contacts=contacts), constants=(), fallback=regularized_solve)
 
     def solve(of):
-        return lambda _, b: regularized_solve(of, b)
+        return lambda _, b: (by_kernel if small else regularized_solve)(of, b)
 
     return lax.custom_linear_solve(lambda y: A @ y, b, solve(A), solve(A.T))
 

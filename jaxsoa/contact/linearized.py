@@ -92,9 +92,17 @@ def _along_q(robot: Multibody, scene: Scene, q, v, impulse, scale, slides, dt, d
     return jax.jvp(moved, (zero,), (jnp.ones_like(zero),))[1]
 
 
+def _put_together(wrt_q, wrt_v, inverse, J, of_sigma, weights, d_force, dr_q, dt) -> Array:
+    """dv+ from its parts at fixed lambda, `weights` (n, nv) being what dv+ answers to -dr: M^-1 J* (dr/dlambda)^-1."""
+    held = jnp.eye(J.shape[1], dtype=J.dtype) - (weights.T @ of_sigma) @ J
+    in_time = dt * held
+    by_q = in_time @ (wrt_q + inverse @ (d_force.T / dt)) - weights.T @ dr_q.T
+    return jnp.concatenate([by_q, held + in_time @ wrt_v, in_time @ inverse], axis=1)
+
+
 def linearized_velocity(robot: Multibody, scene: Scene, q, v, tau, dt) -> LinearizedVelocity:
     """Of a step without bounces, loops and prescribed joints; arguments checked."""
-    pairs, nv = scene.pairs(robot), robot.nv
+    pairs = scene.pairs(robot)
     found = outcome(Inputs(robot, scene, (), q, v, tau, dt, None), pairs, None)
     impulse, v_next = found.impulse[0], found.v[0]
 
@@ -106,10 +114,11 @@ def linearized_velocity(robot: Multibody, scene: Scene, q, v, tau, dt) -> Linear
     (wrt_q, wrt_v, inverse), _ = linearization(robot, q, v, tau + force / dt, None)
     answer = inverse @ J.T
     of_impulse, of_sigma, scale, slides = through(_maps)(robot, scene, q, v_next, impulse, J @ answer, dt)
-    one = jnp.eye(nv, dtype=wrt_q.dtype)
+    weights = implicit_solve(of_impulse.T, (answer * scale).T, len(pairs))
     along = through(_along_q)
+    one = jnp.eye(robot.nv, dtype=wrt_q.dtype)
     d_force, dr_q = jax.vmap(lambda dq: along(robot, scene, q, v_next, impulse, scale, slides, dt, dq))(one)
-    fixed = jnp.concatenate([dt * wrt_q + inverse @ d_force.T, one + dt * wrt_v, dt * inverse], axis=1)
-    dr = (of_sigma * scale) @ (J @ fixed)
-    dr = dr.at[:, :nv].add(dr_q.T)
-    return LinearizedVelocity(v_next, fixed - (answer * scale) @ implicit_solve(of_impulse, dr))
+    put_together = door(_put_together, constants=())
+    return LinearizedVelocity(
+        v_next, put_together(wrt_q, wrt_v, inverse, J, of_sigma * scale, weights, d_force, dr_q, jnp.asarray(dt))
+    )
