@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import re
-import sys
 
 import jax
 
+from jaxsoa.kernels.memory import keep
 from jaxsoa.kernels.xla_flags import MULTI_OUTPUT_FUSION, multi_output_fusion
 
 
@@ -28,8 +27,8 @@ def fast_cpu(devices: int | None = None, *, batches: bool = True, waiting: bool 
 
     Vectors may be as wide as the processor has them; XLA stops at 256 bits unless asked.
 
-    It also tells glibc's allocator (on Linux) to keep freed memory. By default it hands every large array back to the
-    system, and the next call pays for fresh pages.
+    It also tells glibc's allocator (on Linux) to keep freed memory, at once; a program that has a kernel with results
+    of over 32 MiB does so itself (unless `JAXSOA_KEEP_MEMORY=0` is in the environment).
 
     `devices` splits the CPU into that many JAX devices (one per core is best), for `jax.shard_map` or
     `soa.sharded_rollout`: a batch shared out over devices keeps all cores busy where one program does not.
@@ -47,7 +46,7 @@ def fast_cpu(devices: int | None = None, *, batches: bool = True, waiting: bool 
     if "--xla_cpu_prefer_vector_width" not in flags:
         flags = f"{flags} --xla_cpu_prefer_vector_width=512".strip()
     os.environ["XLA_FLAGS"] = flags
-    _keep_freed_memory()
+    keep()
     if multi_output_fusion():
         return
     # Loops over a chunk are long enough as they are; unrolled, they take longer to compile and no less to run.
@@ -82,21 +81,3 @@ def _must_come_first(name: str) -> None:
         message = f"{name} must be called before JAX computes anything: XLA is told once, when it starts."
         raise RuntimeError(message) from None
     jax.config.update("jax_num_cpu_devices", devices)
-
-
-def _keep_freed_memory() -> None:
-    """MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=(the most) MALLOC_TOP_PAD_=(a heap and more), for this process.
-
-    Threads other than the first take memory from heaps of 64 MiB, and an empty heap goes back to the system whatever
-    the threshold, unless less than the padding is free below it. (A single arena for all threads would need no padding,
-    but XLA's compiler threads would wait for each other: that takes longer to compile.)
-    """
-    M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4  # of malloc.h
-    heap = 64 << 20
-    if sys.platform != "linux":
-        return
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # other C libraries have none, or ignore it
-    if mallopt is not None:
-        mallopt(M_MMAP_MAX, 0)
-        mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
-        mallopt(M_TOP_PAD, heap + (1 << 20))

@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxsoa.kernels import elementwise, jax_interface, machine, settings
+from jaxsoa.kernels import elementwise, jax_interface, machine, memory, settings
 from jaxsoa.kernels._report import Entry, record
 from jaxsoa.kernels.jax_interface import Tracer, ad, batching, mlir
 from jaxsoa.kernels.llvm_module import LARGEST_SCRATCH, batch_module, single_module
@@ -230,6 +230,7 @@ def _lower_on_cpu(context, *x, kernel: Kernel, size, batched, used):
         target = _build(kernel, None if size is None else batched, used)
     if target is None:
         return _lower_by_jax(context, *x, **parameters)
+    memory.keep_for(sum(aval.size * aval.dtype.itemsize for aval in context.avals_out if isinstance(size, int)))
     types = {aval.dtype for aval in (*context.avals_in, *context.avals_out)}
     if size is not None and types == {kernel.dtype()} and jax_interface.devices_of(context) > 1:  # all are batched
         return jax_interface.call_by_batch(context, target, x)

@@ -11,12 +11,19 @@ KERNELS = "JAXSOA_KERNELS"
 CACHE = "JAXSOA_KERNEL_CACHE"
 """Environment variable: a folder for compiled kernels, or 0 for none. Default: `jaxsoa` in the user's cache folder."""
 
+MEMORY = "JAXSOA_KEEP_MEMORY"
+"""Environment variable: 0 leaves the C library's allocator as it is (see `memory`)."""
+
 LONGEST = 50_000
 """Operations up to which a function becomes a kernel; beyond, compiling it would take too long."""
 
 
 def wanted() -> bool:
     return os.environ.get(KERNELS, "1") != "0"
+
+
+def memory_kept() -> bool:
+    return os.environ.get(MEMORY, "1") != "0"
 
 
 def cache_folder() -> Path | None:

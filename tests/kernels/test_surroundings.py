@@ -142,3 +142,30 @@ for k in range(500):
     )
     middle, end = map(int, lines)
     assert end - middle < 250 * 60_000, (end - middle) / 250
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="what glibc does with freed memory")
+def test_memory_of_large_results_is_kept_unless_told_otherwise():
+    """40 MB stay resident when the array is gone, so that the next call finds them; small results change nothing."""
+    script = """
+import ctypes, gc, sys
+if not hasattr(ctypes.CDLL(None), "gnu_get_libc_version"):
+    print("another"); sys.exit()
+f = jax.jit(jax.vmap(kernels.door(lambda x: x[:, None] * x, constants=())))
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * 4096 >> 20
+x = jnp.ones((4096, 35))
+f.lower(x).compile()
+f(x[:8]).block_until_ready()
+before = resident()
+y = f(x).block_until_ready()
+full = resident()
+del y
+gc.collect()
+print(full - before > 30, resident() - before > 30)
+"""
+    kept = run(script)[0]
+    if kept != "another":
+        assert kept == "True True"
+        assert run(script, JAXSOA_KEEP_MEMORY="0") == ["True False"]
