@@ -16,7 +16,9 @@ iteration with `jax.jacfwd` through the articulated-body sweeps.
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 import os
+import re
 import sys
 import tempfile
 import time
@@ -28,7 +30,6 @@ os.environ["JAX_ENABLE_X64"] = "1"
 import jax
 import jax.numpy as jnp
 import numpy as np
-from trajectory_optimization import panda_reaching, panda_urdf
 
 import jaxsoa as soa
 from jaxsoa.dynamics.motion import _sweeps  # the sweeps under the derivative rule
@@ -40,6 +41,26 @@ try:
     import pinocchio as pin
 except ImportError as reason:
     sys.exit(f"skipped: crocoddyl cannot be imported ({reason}); pip install crocoddyl")
+
+
+def panda_urdf() -> str:
+    """The Panda's URDF with its fingers fixed: seven joints. Leaves with a message where the file is missing."""
+    for package in ("example-robot-data", "example-robot-data-loaders"):
+        try:
+            files = importlib.metadata.files(package) or []
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        for file in files:
+            if file.name == "panda.urdf":
+                text = Path(str(file.locate())).read_text()
+                text = re.sub(r'(name="panda_finger_joint\d" type=)"prismatic"', r'\1"fixed"', text)
+                return re.sub(r"<mimic[^>]*/>", "", text)
+    sys.exit("skipped: the Panda's URDF is missing; pip install example-robot-data")
+
+
+def panda_reaching(robot: soa.Multibody, torque_limits="model") -> tasks.Task:
+    q = jnp.array([0.0, -0.6, 0.0, -2.2, 0.0, 1.7, 0.8])
+    return tasks.reaching(robot, q, "panda_hand_tcp", jnp.array([0.3, 0.5, 0.6]), torque_limits=torque_limits)
 
 
 class Race(NamedTuple):

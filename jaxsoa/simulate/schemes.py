@@ -41,7 +41,7 @@ def semi_implicit_euler(robot: Multibody, acceleration: Acceleration, q, v, dt) 
 
     Symplectic only where the mass matrix does not depend on q (a single pendulum, a gantry). Elsewhere velocity forces
     are taken half a step late and energy drifts, in proportion to dt: a frictionless double pendulum at 1 ms loses or
-    gains percents to tens of percents of it in a minute (`experiments/integrator_accuracy.py`). With friction, contact
+    gains percents to tens of percents of it in a minute (`tests/simulate/test_integrators.py`). With friction, contact
     or feedback, which forget, that seldom matters; where energy is to last take "leapfrog", "variational_euler", "rk4".
     """
     v = v + dt * acceleration(q, v)
