@@ -218,8 +218,13 @@ class Before:
 
     def __init__(self, folder: str, name: str, batch: int):
         command = [sys.executable, __file__, "--forward", "--batch", str(batch), "--only", name]
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        self.process = subprocess.Popen(command, text=True, env=os.environ | {"PYTHONPATH": folder}, **pipes)
+        self.process = subprocess.Popen(
+            command,
+            text=True,
+            env=os.environ | {"PYTHONPATH": folder},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
         self.ask("ready")
 
     def ask(self, word: str) -> str:
