@@ -74,6 +74,28 @@ def test_an_external_force_follows_the_state_and_a_prescribed_joint_its_accelera
     assert_allclose(released.q, same.q, atol=1e-14)
 
 
+@pytest.mark.slow
+def test_a_force_that_does_not_change_is_given_as_an_array():
+    """On a slider: m a = F - m g, in a rollout and in a step; as a function of the state the same."""
+    builder = soa.Builder("slider").link("block", joint="prismatic", axis=(0, 0, 1), mass=2.0, inertia=np.eye(3))
+    robot, push = builder.build(), jnp.array([[0.3, 0, 0, 0, 0, 5.0]])
+
+    @jax.jit
+    def run(push):
+        options = {"steps": 20, "integrator": "rk4"}
+        ends = [
+            soa.rollout(robot, jnp.zeros(1), jnp.ones(1), None, 0.01, f_ext=f, **options)
+            for f in (push, lambda robot, q, v: push)
+        ]
+        return ends, soa.step(robot, jnp.zeros(1), jnp.ones(1), jnp.zeros(1), 0.01, integrator="rk4", f_ext=push)
+
+    ends, first = run(push)
+    t = 0.01 * np.arange(1, 21)
+    for states in ends:
+        assert_allclose(states.q[:, 0], t + (2.5 - 9.81) * t**2 / 2, atol=1e-14)
+    assert_allclose(first.q, ends[0].q[0], atol=1e-15)
+
+
 def five_bar():
     robot, loops, q = cc.mechanisms.five_bar()
     return robot, loops, jax.jit(lambda q: cc.close_loops(robot, loops, q))(q)
