@@ -2,13 +2,15 @@
 
 Microseconds per evaluation of every derivative by q, v and torques: by the `linearize_...` function, by `jax.jacfwd`
 of the function that it linearizes (a tangent costs O(N) there, by the derivative rule), and by `jax.jacfwd` of the same
-motion written with dense matrices, an inverse and a pseudo-inverse or a least-squares solve. Least of interleaved
-repetitions, one state at a time and a batch of states under `jax.vmap`; answers are compared before anything is timed.
+motion written with dense matrices, an inverse and a pseudo-inverse or a least-squares solve. Processor time of all
+threads, least of interleaved repetitions, one state at a time and a batch of states under `jax.vmap`; answers are
+compared before anything is timed.
 
-With `--before`, a checkout of an earlier version, also by `jax.jacfwd` of its functions, in a process of its own.
+With `--before`, a checkout of an earlier version, also by `jax.jacfwd` of its functions, in a process of its own that
+takes its turn among the repetitions.
 
     python experiments/constrained_linearization_speed.py [--before DIR] [--batch 64, 1 for none] [--repetitions 15]
-        [--only NAME ...]
+        [--only NAME ...] [--without-dense, which takes minutes to compile]
 """
 
 from __future__ import annotations
@@ -186,30 +188,68 @@ def forward_mode(function: Callable, still: Array) -> Callable[[Array], Array]:
     return lambda state: jax.jacfwd(lambda d: function(state, d))(still)
 
 
-def measure(programs: dict[str, Callable], argument: Array, repetitions: int) -> dict[str, float]:
-    """Least seconds per call, interleaved; calls are gathered until a sample takes some milliseconds."""
-    calls = {}
-    for name, f in programs.items():
-        began = time.perf_counter()
-        jax.block_until_ready(f(argument))
-        calls[name] = max(1, int(3e-3 / (time.perf_counter() - began)))
-    best = dict.fromkeys(programs, np.inf)
+def sample(f: Callable, argument: Array, calls: int) -> float:
+    """Seconds of processor time of a call."""
+    began = time.process_time()
+    for _ in range(calls):
+        out = f(argument)
+    jax.block_until_ready(out)
+    return (time.process_time() - began) / calls
+
+
+def sampler(f: Callable, argument: Array) -> Callable[[], float]:
+    """Calls are gathered until a sample takes some milliseconds."""
+    jax.block_until_ready(f(argument))
+    calls = max(1, int(5e-3 / sample(f, argument, 1)))
+    return lambda: sample(f, argument, calls)
+
+
+def least(samplers: dict[str, Callable[[], float]], repetitions: int) -> dict[str, float]:
+    """Least microseconds of interleaved samples."""
+    best = dict.fromkeys(samplers, np.inf)
     for _ in range(repetitions):
-        for name, f in programs.items():
-            began = time.perf_counter()
-            for _ in range(calls[name]):
-                out = f(argument)
-            jax.block_until_ready(out)
-            best[name] = min(best[name], (time.perf_counter() - began) / calls[name])
+        for name, once in samplers.items():
+            best[name] = min(best[name], 1e6 * once())
     return best
 
 
-def of_before(folder: str, name: str, repetitions: int) -> float:
-    """Microseconds of forward mode through the functions of an earlier version."""
-    command = [sys.executable, __file__, "--forward", "--repetitions", str(repetitions), "--only", name]
-    environment = os.environ | {"PYTHONPATH": folder}
-    ran = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
-    return float(ran.stdout.split()[-1])
+class Before:
+    """Forward mode through the functions of an earlier version, which waits for its turn."""
+
+    def __init__(self, folder: str, name: str, batch: int):
+        command = [sys.executable, __file__, "--forward", "--batch", str(batch), "--only", name]
+        self.process = subprocess.Popen(
+            command,
+            text=True,
+            env=os.environ | {"PYTHONPATH": folder},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        self.ask("ready")
+
+    def ask(self, word: str) -> str:
+        assert self.process.stdin and self.process.stdout
+        print(word, file=self.process.stdin, flush=True)
+        return self.process.stdout.readline()
+
+    def __call__(self) -> float:
+        return float(self.ask("sample"))
+
+    def close(self) -> None:
+        self.process.communicate()
+
+
+def serve(name: str, batch: int) -> None:
+    """Forward mode alone: a sample for every line that is read."""
+    case = CASES[name]()
+    f = forward_mode(case.function, jnp.zeros(case.tangents))
+    once = sampler(*of_states(f, case.state, batch))
+    for _ in sys.stdin:
+        print(once(), flush=True)
+
+
+def of_states(f: Callable, state: Array, states: int) -> tuple[Callable, Array]:
+    return (jax.jit(f), state) if states == 1 else (jax.jit(jax.vmap(f)), jnp.tile(state, (states, 1)))
 
 
 def main() -> None:
@@ -218,35 +258,35 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=15)
     parser.add_argument("--only", nargs="*", default=list(CASES), choices=list(CASES), metavar="NAME")
     parser.add_argument("--before", help="a folder with the package of an earlier version")
+    parser.add_argument("--without-dense", action="store_true")
     parser.add_argument("--forward", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.forward:  # forward mode alone, for whom it may concern
-        case = CASES[options.only[0]]()
-        program = jax.jit(forward_mode(case.function, jnp.zeros(case.tangents)))
-        return print(1e6 * measure({"jacfwd": program}, case.state, options.repetitions)["jacfwd"])
-    print(f"{'':36}{'states':>7}{'analytical':>12}{'jacfwd':>10}{'dense':>10}   us a state;  ratios")
+    if options.forward:
+        return serve(options.only[0], options.batch)
+    print(
+        f"{'':36}{'states':>7}{'analytical':>12}{'jacfwd':>10}{'dense':>10}{'before':>10}   us a state, times as long"
+    )
     for name in options.only:
         case = CASES[name]()
         still = jnp.zeros(case.tangents)
-        of_one = {
-            "analytical": case.analytical,
-            "jacfwd": forward_mode(case.function, still),
-            "dense": forward_mode(case.dense, still),
-        }
+        of_one = {"analytical": case.analytical, "jacfwd": forward_mode(case.function, still)}
+        if not options.without_dense:
+            of_one["dense"] = forward_mode(case.dense, still)
         for states in (1, options.batch) if options.batch > 1 else (1,):
-            programs = {k: jax.jit(f if states == 1 else jax.vmap(f)) for k, f in of_one.items()}
-            argument = case.state if states == 1 else jnp.tile(case.state, (states, 1))
-            answers = {k: np.asarray(f(argument)) for k, f in programs.items()}
+            programs = {k: of_states(f, case.state, states) for k, f in of_one.items()}
+            answers = {k: np.asarray(f(argument)) for k, (f, argument) in programs.items()}
             for k, x in answers.items():
                 np.testing.assert_allclose(
                     x, answers["analytical"], atol=1e-7 * np.abs(answers["analytical"]).max(), err_msg=k
                 )
-            t = {k: 1e6 * x / states for k, x in measure(programs, argument, options.repetitions).items()}
-            columns = "".join(f"{x:>{w}.1f}" for x, w in zip(t.values(), (12, 10, 10), strict=True))
-            ratios = f"{t['jacfwd'] / t['analytical']:.1f} {t['dense'] / t['analytical']:.1f}"
-            if options.before and states == 1:
-                then = of_before(options.before, name, options.repetitions)
-                ratios += f"; before {then:.1f} us, {then / t['analytical']:.1f}"
+            samplers: dict[str, Callable[[], float]] = {k: sampler(*program) for k, program in programs.items()}
+            before = Before(options.before, name, states) if options.before else None
+            found = least(samplers | ({"before": before} if before else {}), options.repetitions)
+            if before:
+                before.close()
+            t = {k: found[k] / states if k in found else np.nan for k in ("analytical", "jacfwd", "dense", "before")}
+            columns = "".join(f"{x:>{w}.1f}" for x, w in zip(t.values(), (12, 10, 10, 10), strict=True))
+            ratios = " ".join(f"{x / t['analytical']:.1f}" for x in list(t.values())[1:])
             print(f"{name:36}{states:>7}{columns}   {ratios}", flush=True)
 
 

@@ -114,16 +114,17 @@ _null = lasting("null_projector", _null_of, _null_rate, (2, 2, 1))
 def complement(axes: Float[Array, "k n"]) -> Float[Array, "n n"]:
     """The orthogonal projector onto what no combination of `axes` reaches: I - F* (F F*)^+ F, by Gram and Schmidt."""
     N = jnp.eye(axes.shape[1], dtype=axes.dtype)
-    found = 0
+    directions = []
     for axis in axes:
         rest = N @ axis
         square = jnp.sum(rest * rest)
         new = ~(square <= default_tolerance(len(axes), axes.dtype) * jnp.sum(axis * axis))  # NaN stays visible
         N = N - jnp.outer(rest, jnp.where(new, rest / jnp.where(new, square, 1), 0))
-        found = found + new
+        directions.append(jnp.where(new, 1, jnp.zeros_like(square)))
     if axes.shape[0] < axes.shape[1]:
         return N
-    return jnp.where(found < axes.shape[1], N, 0)  # exactly: a remainder of rounding would count as a direction held
+    # Exactly zero where all is free: a remainder of rounding would count as a direction held.
+    return jnp.where(sum(directions) < axes.shape[1], N, 0)
 
 
 def components(axes: Float[Array, "k n"], x: Float[Array, " n"]) -> Float[Array, " k"]:

@@ -77,6 +77,7 @@ class Between(NamedTuple):
 
     relative: Relative
     jacobian: Any  # of nu, a's axes; None where the frames have none
+    size: Any  # (6,), of the frames' own Jacobians that it is the difference of, angular and linear rows
     bias: Array  # nu' at zero joint acceleration, or at the accelerations the frames were given
     to_world: Array
 
@@ -89,8 +90,26 @@ def between(a: MovingFrame, b: MovingFrame) -> Between:
     carried = shift_acceleration(a.bias, w, d)
     turning = jnp.concatenate([ops.cross(w, rate[:3]), 2 * ops.cross(w, rate[3:])])
     relative = Relative(a.rotation.T @ b.rotation, ops.matvec_t(a.rotation, d), turn.T @ rate)
-    jacobian = None if b.jacobian is None else turn.T @ (b.jacobian - shift @ a.jacobian)
-    return Between(relative, jacobian, turn.T @ (b.bias - carried - turning), turn)
+    jacobian = size = None
+    if b.jacobian is not None:
+        of_a = shift @ a.jacobian
+        jacobian, own = turn.T @ (b.jacobian - of_a), jnp.maximum(jnp.abs(b.jacobian), jnp.abs(of_a))
+        size = jnp.repeat(jnp.stack([jnp.max(own[:3]), jnp.max(own[3:])]), 3)
+    return Between(relative, jacobian, size, turn.T @ (b.bias - carried - turning), turn)
+
+
+ROUNDING = 16
+"""Entries of a constraint's Jacobian below so many roundings of what they are differences of are zero."""
+
+
+def without_rounding(J: Array, size: Array) -> Array:
+    """J with exact zeros for entries that are rounding; its derivatives are those of J.
+
+    Where a loop holds only what the mechanism cannot do anyway (a planar one, across its plane; two hands whose arms
+    are prescribed) nothing else is left of its rows, and no tolerance relative to them could tell.
+    """
+    small = jnp.abs(J) <= ROUNDING * jnp.finfo(J.dtype).eps * size[:, None]
+    return J - lax.stop_gradient(jnp.where(small, J, 0))
 
 
 def cuts_of(loops: Sequence[Constraint]) -> tuple[list[Loop | Distance], list[str]]:
@@ -112,7 +131,7 @@ def loop_rows(robot: Multibody, loops: Sequence[Constraint], q: Array, v: Array)
     jacobians, biases, errors, turns = [jnp.zeros((0, robot.nv), v.dtype)], [], [], []
     for loop, b_from_a in zip(cuts, _betweens(robot, loops, q, v), strict=True):
         N, bias = loop.selection(b_from_a.relative)
-        jacobians.append(N @ b_from_a.jacobian)
+        jacobians.append(without_rounding(N @ b_from_a.jacobian, jnp.abs(N) @ b_from_a.size))
         biases.append(N @ b_from_a.bias + bias)
         errors.append(loop.error(b_from_a.relative))
         turns.append(b_from_a.to_world @ N)

@@ -38,17 +38,18 @@ def circle(radius: float | Float[Array, ""]) -> Section:
     return Section(np.pi * radius**2, moment, moment, 2 * moment)
 
 
-def rectangle(width: float, height: float) -> Section:
-    """`width` along y, `height` along z, two numbers; torsion by Saint-Venant's series to 0.01 %.
+def rectangle(width: float | Float[Array, ""], height: float | Float[Array, ""]) -> Section:
+    """`width` along y, `height` along z, numbers or arrays (); torsion by Saint-Venant's series to 0.01 %.
 
     >>> print(f"{soa.models.rectangle(0.02, 0.01).area:.6f}")  # m^2
     0.000200
     """
     _positive("The width", width)
     _positive("The height", height)
-    a, b = max(width, height), min(width, height)
+    xp: Any = jnp if isinstance(width, Tracer) or isinstance(height, Tracer) else np
+    a, b = xp.maximum(width, height), xp.minimum(width, height)
     odd = np.arange(1, 20, 2)
-    series = float(np.sum(np.tanh(odd * np.pi * a / (2 * b)) / odd**5))
+    series = xp.sum(xp.tanh(odd * np.pi * a / (2 * b)) / odd**5)
     torsion = a * b**3 * (1 / 3 - 64 * b / (np.pi**5 * a) * series)
     return Section(width * height, width * height**3 / 12, height * width**3 / 12, torsion)
 

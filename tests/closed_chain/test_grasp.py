@@ -284,6 +284,21 @@ def test_arms_of_few_joints_with_contact_freedom():
         assert_allclose(apart, 0, atol=1e-9 * np.abs(tips).max(), err_msg=name)  # what is held moves together
 
 
+@pytest.mark.slow
+def test_short_arms_by_every_method():
+    """Three arms of three joints with a soft finger, a hinge and a point, at rest: Omega has full rank among 12 rows.
+
+    J is not of full row rank, so no formula may ask for the inverse of an arm's own compliance.
+    """
+    case = Case(1, (3, 3, 3), ("soft", "hinge", "point"))
+    case.v, case.velocity = [jnp.zeros_like(v) for v in case.v], np.zeros(6)
+    case.rates = [jnp.zeros_like(w) for w in case.rates]
+    reference = dense_solution(case)
+    for name, s in by_all_methods(case, METHODS).items():
+        assert int(s.rank) == 12, name
+        assert_equals_dense(s, reference)
+
+
 # --- derivatives and batches --------------------------------------------------------------------------------------
 
 

@@ -5,8 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from closed_chain_cases import Case, jacobian, mass_matrix, shift
-from helpers.compare import assert_close
+from helpers.compare import assert_close, differences
 
+import jaxsoa as soa
 from jaxsoa import closed_chain as cc
 from jaxsoa.spatial import rotation
 
@@ -34,13 +35,15 @@ def test_a_grasp(sizes, kinds):
             return jnp.concatenate(s.a), s.object_acceleration, s.contact_forces
 
         found = cc.linearize_grasp_forward_dynamics(system, q, v, tau, (R, p), object_velocity=V)
-        return found, jax.jvp(dense, (0.0,), (1.0,))[1]
+        central = differences(lambda t: dense(t[0]), jnp.ones((1, 1)))
+        return found, jax.jvp(dense, (0.0,), (1.0,))[1], [x[0] for x in central]
 
-    found, expected = both(q, v, tau, jnp.asarray(c.R), jnp.asarray(c.p), jnp.asarray(c.velocity), directions)
+    found, expected, central = both(q, v, tau, jnp.asarray(c.R), jnp.asarray(c.p), jnp.asarray(c.velocity), directions)
     for k, name in enumerate(("joints", "object", "forces")):
         matrices = found[5 * k : 5 * k + 5]
         along = sum(np.asarray(m) @ np.asarray(d) for m, d in zip(matrices, directions, strict=True))
         assert_close(along, expected[k], 1e-8, name)
+        assert_close(along, central[k], 1e-8, f"{name}, differences")
 
 
 @pytest.mark.slow
@@ -63,10 +66,8 @@ def test_a_grasp_with_prescribed_joints():
             s = cc.grasp_forward_dynamics(c.system, q, v, tau, c.pose, a=a, prescribed=masks)
             return jnp.concatenate(s.a), s.object_acceleration, s.contact_forces
 
-        h = 1e-5
-        ends = jax.lax.map(function, jnp.array([h, -h]))
         found = cc.linearize_grasp_forward_dynamics(c.system, q, v, tau, c.pose, a=a, prescribed=masks)
-        central = jax.tree.map(lambda x: (x[0] - x[1]) / (2 * h), ends)
+        central = [x[0] for x in differences(lambda t: function(t[0]), jnp.ones((1, 1)))]
         return found, jax.jvp(function, (0.0,), (1.0,))[1], central
 
     found, tangents, central = both(q, v, tau, a, directions)
@@ -74,7 +75,7 @@ def test_a_grasp_with_prescribed_joints():
         matrices = (*found[5 * k : 5 * k + 3], found[15 + k])
         along = sum(np.asarray(m) @ np.asarray(d) for m, d in zip(matrices, directions, strict=True))
         assert_close(along, tangents[k], 1e-9, name)
-        assert_close(along, central[k], 1e-7, f"{name}, differences")
+        assert_close(along, central[k], 1e-8, f"{name}, differences")
     assert np.abs(found.wrt_a).max() > 0.1 and np.abs(np.asarray(found.wrt_tau)[:6][np.asarray(masks[0])]).max() == 0
 
 
@@ -114,8 +115,40 @@ def test_a_five_bar_in_minimal_coordinates():
             return cc.embedded_forward_dynamics(embedding, at, rates + x[2:4], harder, method="dense").rates
 
         expected = jax.lax.map(lambda e: jax.jvp(dense, (jnp.zeros(5),), (e,))[1], jnp.eye(5))
-        return cc.linearize_embedded_dynamics(embedding, q, rates, tau), expected.T
+        return cc.linearize_embedded_dynamics(embedding, q, rates, tau), expected.T, differences(dense, jnp.eye(5)).T
 
-    found, expected = both(rates, tau, d_tau)
-    assert_close(np.concatenate([found.wrt_y, found.wrt_rates], axis=1), expected[:, :4], 1e-8)
-    assert_close(np.asarray(found.wrt_tau) @ d_tau, expected[:, 4], 1e-9)
+    found, *both_ways = both(rates, tau, d_tau)
+    for expected in both_ways:
+        assert_close(np.concatenate([found.wrt_y, found.wrt_rates], axis=1), expected[:, :4], 1e-8)
+        assert_close(np.asarray(found.wrt_tau) @ d_tau, expected[:, 4], 1e-9)
+
+
+@pytest.mark.slow
+def test_a_grasp_at_a_singularity_at_rest_has_finite_derivatives():
+    """Two straight planar arms at rest: by every leaf and input in reverse mode; by torques, which keep the rank, as
+    the dense solution has them."""
+    robot = soa.models.planar_arm(3)
+    other = robot.with_base(np.diag([-1.0, -1.0, 1.0]), np.array([3.0, 0, 0]))
+    body = cc.RigidBody(1.0, (0, 0, 0), 0.1 * np.eye(3))
+    system = cc.GraspSystem([cc.Arm(robot, "tip"), cc.Arm(other, "tip")], body)
+    still = (jnp.zeros(3), jnp.zeros(3))
+    tau, push = (jnp.array([0.0, 1.0, 0.0]), jnp.array([0.5, 0.0, -0.3])), jnp.linspace(-1.0, 1.0, 6)
+    pose = (jnp.eye(3), jnp.array([1.5, 0, 0]))
+
+    def motion(system, q, v, tau, method):
+        s = cc.grasp_forward_dynamics(system, q, v, tau, pose, method=method)
+        return jnp.concatenate([*s.a, s.object_acceleration, s.contact_forces.ravel()])
+
+    @jax.jit
+    def everything(system, q, v, tau):
+        gradients = jax.grad(lambda *x: jnp.sum(motion(*x, "auto")), argnums=(0, 1, 2, 3))(system, q, v, tau)
+        found = cc.linearize_grasp_forward_dynamics(system, q, v, tau, pose)
+        harder = tuple(jnp.split(push, 2))
+        dense = jax.jvp(lambda tau: motion(system, q, v, tau, "dense"), (tau,), (harder,))[1]
+        return gradients, found, dense
+
+    gradients, found, dense = everything(system, still, still, tau)
+    for x in jax.tree.leaves((gradients, found)):
+        assert np.isfinite(x).all()
+    by_tau = np.concatenate([found.wrt_tau, found.object_wrt_tau, np.reshape(found.forces_wrt_tau, (12, 6))])
+    assert_close(by_tau @ push, dense, 1e-9)

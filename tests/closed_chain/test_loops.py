@@ -175,6 +175,50 @@ def test_a_planar_four_bar_in_space_has_redundant_constraints():
 
 
 @pytest.mark.slow
+def test_loops_that_hold_nothing_that_could_move_change_nothing():
+    """Across the plane of a planar linkage, turned in space; on a floating body whose arms are all prescribed."""
+    rng = np.random.default_rng(0)
+    robot, _, _ = cc.mechanisms.five_bar()
+    turn = np.linalg.qr(rng.normal(size=(3, 3)))[0]
+    robot = robot.with_base(turn * np.sign(np.linalg.det(turn)), np.zeros(3))
+    across = (cc.Loop("left_tip", "right_tip", np.delete(np.eye(6), 4, 0)),)
+    rod = (cc.distance("left1", "left2"),)  # along the first arm
+    v, tau, d = jnp.asarray(rng.normal(size=(3, 4)))
+
+    body = soa.models.random_tree(3, 6, ("revolute",), floating_base=True)
+    tips = [name for name in body.link_names if body.link_names.index(name) not in body.topology.parents]
+    held = (cc.weld(tips[0], tips[-1]),)
+    arms = jnp.arange(body.nv) >= 6
+    nv = body.nv
+    v_body, tau_body = jnp.asarray(rng.normal(size=(2, nv)))
+    q_body = body.integrate(body.neutral(), 0.5 * jnp.asarray(rng.normal(size=nv)))
+
+    @jax.jit
+    def everything(q):
+        def with_loops(q, loops):
+            return cc.loop_forward_dynamics(robot, loops, q, v, tau)
+
+        def moved(function):
+            return jax.jvp(function, (q,), (d,))
+
+        free = moved(lambda q: soa.forward_dynamics(robot, q, v, tau))
+        looped = [moved(lambda q, loops=loops: with_loops(q, loops).a) for loops in (across, rod)]
+        ranks = [with_loops(q, loops).rank for loops in (across, rod)]
+        driven = soa.hybrid_dynamics(body, q_body, v_body, v_body, tau_body, arms)
+        s = cc.loop_forward_dynamics(body, held, q_body, v_body, tau_body, a=v_body, prescribed=arms)
+        return free, looped, ranks, driven, s
+
+    free, looped, ranks, driven, s = everything(jnp.asarray(rng.normal(size=4)))
+    for one in looped:
+        for x, y in zip(one, free, strict=True):
+            assert_allclose(x, y, rtol=1e-12, atol=1e-10)
+    assert [int(x) for x in ranks] == [0, 0] and int(s.rank) == 0
+    assert_allclose(s.a, driven[0], rtol=1e-12, atol=1e-12)
+    assert_allclose(s.tau, driven[1], rtol=1e-10, atol=1e-10)
+    assert float(s.residual) > 0.1  # the prescribed arms contradict the weld, and it is said
+
+
+@pytest.mark.slow
 def test_a_stretched_five_bar_is_singular_and_still_finite():
     """Both arms straight along one line: force along it does not move the cut to first order."""
     robot, loops, _ = cc.mechanisms.five_bar()

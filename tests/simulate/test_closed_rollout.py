@@ -74,6 +74,28 @@ def test_an_external_force_follows_the_state_and_a_prescribed_joint_its_accelera
     assert_allclose(released.q, same.q, atol=1e-14)
 
 
+@pytest.mark.slow
+def test_a_force_that_does_not_change_is_given_as_an_array():
+    """On a slider: m a = F - m g, in a rollout and in a step; as a function of the state the same."""
+    builder = soa.Builder("slider").link("block", joint="prismatic", axis=(0, 0, 1), mass=2.0, inertia=np.eye(3))
+    robot, push = builder.build(), jnp.array([[0.3, 0, 0, 0, 0, 5.0]])
+
+    @jax.jit
+    def run(push):
+        options = {"steps": 20, "integrator": "rk4"}
+        ends = [
+            soa.rollout(robot, jnp.zeros(1), jnp.ones(1), None, 0.01, f_ext=f, **options)
+            for f in (push, lambda robot, q, v: push)
+        ]
+        return ends, soa.step(robot, jnp.zeros(1), jnp.ones(1), jnp.zeros(1), 0.01, integrator="rk4", f_ext=push)
+
+    ends, first = run(push)
+    t = 0.01 * np.arange(1, 21)
+    for states in ends:
+        assert_allclose(states.q[:, 0], t + (2.5 - 9.81) * t**2 / 2, atol=1e-14)
+    assert_allclose(first.q, ends[0].q[0], atol=1e-15)
+
+
 def five_bar():
     robot, loops, q = cc.mechanisms.five_bar()
     return robot, loops, jax.jit(lambda q: cc.close_loops(robot, loops, q))(q)
@@ -145,26 +167,52 @@ def test_loops_that_contradict_each_other_are_named_with_their_rank():
 
 @pytest.mark.slow
 def test_mechanisms_in_adaptive_solvers_and_on_devices():
-    """Against Runge-Kutta with fixed steps: a solver with steps of its own, and a batch over the devices there are."""
+    """Against Runge-Kutta with fixed steps: a solver with steps of its own, and a batch over the devices there are.
+
+    Let go, and with a crank driven.
+    """
     pytest.importorskip("diffrax")
     robot, loops, q = five_bar()
-    v = jnp.zeros(4)
+    v, crank = jnp.zeros(4), soa.prescribed_mask(robot, ["left1_joint"])
+    masks, given = jnp.stack([jnp.zeros(4, bool), crank]), 2.0 * crank
 
     @jax.jit
     def run(q):
-        fixed = soa.rollout(robot, q, v, None, 1e-3, steps=100, integrator="rk4", loops=loops, every=50)
-        times = jnp.array([0.0, 0.05, 0.1])
-        solved = soa.simulate.solve_adaptively(robot, q, v, None, times, rtol=1e-10, atol=1e-10, loops=loops)
-        many = soa.sharded_rollout(
-            robot, jnp.stack([q, q]), jnp.stack([v, v]), None, 1e-3, steps=100, integrator="rk4", loops=loops, every=50
-        )
-        return fixed, solved, many, jax.vmap(lambda q: cc.loop_errors(robot, loops, q))(solved.q)
+        def one(mask):
+            moving = {"loops": loops, "prescribed": (mask, given)}
+            options = {"integrator": "rk4"} | moving
+            fixed = soa.rollout(robot, q, v, None, 1e-3, steps=100, every=50, **options)
+            stepped = jax.lax.scan(
+                lambda x, _: (soa.step(robot, *x, jnp.zeros(4), 1e-3, **options), None),
+                soa.State(q, v),
+                None,
+                length=50,
+            )[0]
+            return fixed, stepped
 
-    fixed, solved, many, errors = run(q)
-    assert_allclose(solved.q[1:], fixed.q, atol=1e-8)
-    assert_allclose(solved.v[1:], fixed.v, atol=1e-7)
+        def adaptive(**options):
+            times = jnp.array([0.0, 0.05, 0.1])
+            return soa.simulate.solve_adaptively(
+                robot, q, v, None, times, rtol=1e-10, atol=1e-10, loops=loops, **options
+            )
+
+        fallen, driven = adaptive(), adaptive(prescribed=(crank, given))
+        errors = jax.vmap(lambda q: cc.loop_errors(robot, loops, q))(fallen.q)
+        many = soa.sharded_rollout(
+            robot, jnp.stack([q, q]), jnp.stack([v, v]), None, 1e-3, steps=100, every=50, integrator="rk4",
+            loops=loops, prescribed=(crank, given),
+        )  # fmt: skip
+        return jax.lax.map(one, masks), (fallen, driven), errors, many
+
+    (fixed, stepped), solved, errors, many = run(q)
+    for k, states in enumerate(solved):
+        assert_allclose(states.q[1:], fixed.q[k], atol=1e-8)
+        assert_allclose(states.v[1:], fixed.v[k], atol=1e-7)
+    assert_allclose(stepped.q, fixed.q[:, 0], atol=1e-12)
     assert np.abs(errors).max() < 1e-10
-    assert_allclose(many.q[1], fixed.q, atol=1e-12)
+    assert_allclose(many.q[1], fixed.q[1], atol=1e-12)
+    assert_allclose((fixed.q[1] - q)[:, crank][:, 0], [0.05**2, 0.1**2], atol=1e-12)
+    assert np.abs(fixed.q[1] - fixed.q[0]).max() > 1e-2
 
 
 @pytest.mark.slow

@@ -153,6 +153,12 @@ def test_a_rod_of_traced_numbers_is_the_rod_of_those_numbers():
 
     for one, other in zip(jax.tree.leaves(jax.jit(build)(*numbers)), jax.tree.leaves(build(*numbers)), strict=True):
         assert_allclose(one, other, rtol=1e-13, atol=1e-20)
+    sides, h = jnp.array([0.01, 0.03]), 1e-6
+    section = jax.jit(lambda sides: jnp.stack(soa.models.rectangle(*sides)))
+    assert_allclose(section(sides), soa.models.rectangle(0.01, 0.03), rtol=1e-13)
+    ends = [soa.models.rectangle(0.01 + d, 0.03) for d in (h, -h)]
+    slope = (np.array(ends[0]) - np.array(ends[1])) / (2 * h)
+    assert_allclose(jax.jacfwd(section)(sides)[:, 0], slope, rtol=1e-7)
     robot = build(*numbers)
     slides = np.array([robot.v_index(f"rod_slide{k}_joint").start for k in (1, 2, 3)])
     assert_allclose(1 / robot.stiffness[slides], LENGTH / 3 / (E * np.pi * RADIUS**2))  # L / EA altogether
@@ -176,6 +182,10 @@ def test_a_rod_between_other_links():
 def test_impossible_rods_are_refused():
     with pytest.raises(soa.ModelError, match="The radius"):
         soa.models.circle(0.0)
+    with pytest.raises(soa.ModelError, match="The height"):
+        soa.models.rectangle(0.01, 0.0)
+    with pytest.raises(soa.ModelError, match="area of a rod must be positive"):
+        soa.models.rod(1.0, 2, soa.models.Section(0.0, 1.0, 1.0, 1.0), E=E, G=G, density=DENSITY)
     for bad in ({"E": -1.0}, {"density": 0.0}, {"G": np.nan}):
         with pytest.raises(soa.ModelError, match="must be positive"):
             soa.models.rod(1.0, 2, soa.models.circle(0.1), **({"E": E, "G": G, "density": DENSITY} | bad))
