@@ -60,14 +60,20 @@ def inverse_3x3(A: Float[Array, "3 3"]) -> Float[Array, "3 3"]:
 
 
 def regularized_solve(
-    A: Float[Array, "n n"], b: Float[Array, " n"], contacts: int | None = None, *, refined: int = 2
+    A: Float[Array, "n n"],
+    b: Float[Array, " n"],
+    contacts: int | None = None,
+    *,
+    refined: int = 2,
+    shift: float | None = None,
 ) -> Float[Array, " n"]:
     """x with A x = b where A may be singular but b is in its range: proximal steps x += (A + eps 1)^-1 (b - A x).
 
-    With `contacts`, by elimination written out; `refined` is the number of steps after the first.
+    With `contacts`, by elimination written out; `refined` is the number of steps after the first, `shift` is eps,
+    the root of a rounding error if None.
     """
     one = jnp.eye(A.shape[0], dtype=A.dtype)
-    shifted = A + jnp.sqrt(jnp.finfo(A.dtype).eps) * one
+    shifted = A + (jnp.finfo(A.dtype).eps ** 0.5 if shift is None else shift) * one
     if contacts is None:
         factors = jax.scipy.linalg.lu_factor(shifted)
         solve = lambda b: jax.scipy.linalg.lu_solve(factors, b)  # noqa: E731

@@ -112,11 +112,13 @@ class Cones(eqx.Module):
 
 #: A Newton step is made so much shorter until it helps, down to the shortest, and to another along smoothed cones.
 SHORTER, SHORTEST = 0.4, 0.1
-LENGTHS = (1, 0.5, 0.25, 0.1, 0.03, 0.01)
 #: What part of the sum of squares must be left at most for a step to be taken.
 LESS = 0.999
-#: By how much the smoothing of cones shrinks from one step along them to the next, where it can.
-SHRINK = 0.3
+#: By how much the smoothing of cones shrinks once its problem is solved to this part of it. With a looser bound the
+#: path is lost where masses differ by thousands.
+SHRINK, NEAR = 0.3, 0.3
+#: Steps along smoothed cones: halved until the sum of squares lessens by this part of their length, or the shortest.
+HALF, ENOUGH, SHORTEST_ALONG = 0.5, 1e-3, 1e-3
 #: Small against the scaled matrix: what makes redundant rows solvable.
 ETA = 1e-6
 
@@ -125,10 +127,10 @@ class Settings(eqx.Module):
     """How long the solver works at most: `newton` steps, then `rounds` of so many ADMM `iterations`, steps along the
     `path` of smoothed cones, and Newton steps again."""
 
-    rounds: int = eqx.field(static=True, default=60)
+    rounds: int = eqx.field(static=True, default=24)
     iterations: int = eqx.field(static=True, default=10)
     newton: int = eqx.field(static=True, default=8)
-    path: int = eqx.field(static=True, default=24)
+    path: int = eqx.field(static=True, default=60)
     tolerance: float | None = eqx.field(static=True, default=None)  # of `residual`; None: by floating type
 
 
@@ -218,18 +220,39 @@ def _newton(
     return y, r, count
 
 
-def _along(cones: Cones, G, g, y, kappa, written: bool) -> Array:
-    """The best of a few lengths of a Newton step for the map of smoothed cones."""
-    r = cones.natural_map(y, G @ y + g, kappa)
-    A = cones.natural_jacobian(y, G @ y + g, G, kappa)
-    direction = regularized_solve(A, r, cones.contacts if written else None)
-    tried = jax.vmap(lambda length: cones.project(y - length * direction))(jnp.asarray(LENGTHS, g.dtype))
-    r_tried = jax.vmap(lambda y: cones.natural_map(y, G @ y + g, kappa))(tried)
-    merit, least, best = jnp.sum(r_tried * r_tried, axis=1), LESS * jnp.sum(r * r), y
-    for k in range(len(LENGTHS)):
-        better = merit[k] < least  # never where it is NaN
-        least, best = jnp.where(better, merit[k], least), jnp.where(better, tried[k], best)
-    return best
+def _followed(cones: Cones, G, g, y, width, last, most, *, written: bool) -> tuple[Array, Array]:
+    """Newton steps for cones ever less smooth, by `width` and down to `last`, inside their smoothed forms (so that no
+    step is projected): where one is nearly solved, on to the next. (impulse, number of steps)."""
+
+    def mapped(y, width):
+        return cones.natural_map(y, G @ y + g, jnp.broadcast_to(width, (cones.contacts,)))
+
+    def one(state):
+        y, width, count = state
+        sigma, kappa = G @ y + g, jnp.broadcast_to(width, (cones.contacts,))
+        r = cones.natural_map(y, sigma, kappa)
+        A, merit = cones.natural_jacobian(y, sigma, G, kappa), jnp.sum(r * r)
+        shift = float(jnp.finfo(g.dtype).eps) ** 0.75  # A itself is regular, but for rounding
+        direction = regularized_solve(A, r, cones.contacts if written else None, refined=1, shift=shift)
+
+        def shorter(tried):
+            length = HALF * tried[0]
+            return length, mapped(y - length * direction, width)
+
+        def too_long(tried):  # never where it is NaN
+            length, r = tried
+            return (jnp.sum(r * r) > (1 - ENOUGH * length) * merit) & (length > SHORTEST_ALONG)
+
+        length, r = while_loop(too_long, shorter, (jnp.ones((), g.dtype), mapped(y - direction, width)))
+        y = jnp.where(jnp.sum(r * r) < 2 * merit, y - length * direction, y)
+        return y, jnp.where(jnp.max(jnp.abs(r)) < NEAR * width, SHRINK * width, width), count + 1
+
+    def unfinished(state):
+        _, width, count = state
+        return (width > last) & (count < most)
+
+    y, _, count = while_loop(unfinished, one, (y, width, jnp.zeros((), g.dtype)))
+    return cones.project(y), count
 
 
 def _once_around(cones: Cones, G, g) -> Array:
@@ -303,33 +326,24 @@ def insisted(
     G, g, scale, y = _scaled(cones, G, g, start)
     tolerance, target = targets(g.dtype, settings)
     approach = compiled(_approached, cones, iterations=settings.iterations)
-    newton, along = compiled(_newton, cones, target=target), compiled(_along, cones)
+    newton, follow = compiled(_newton, cones, target=target), compiled(_followed, cones)
     sharp, most = jnp.zeros(cones.contacts, g.dtype), jnp.asarray(settings.newton, g.dtype)
 
     def size(r):
         return jnp.max(jnp.abs(r / scale))
 
-    def smoothed(y, width):
-        """Newton steps for cones ever less smooth: where one is nearly solved, on to the next."""
-
-        def one(carry, _):
-            y, width = carry
-            kappa = jnp.full(cones.contacts, width)
-            y = along(G, g, y, kappa)
-            r = cones.natural_map(y, G @ y + g, kappa)
-            return (y, jnp.where(jnp.max(jnp.abs(r)) < width, SHRINK * width, width)), None
-
-        return lax.scan(one, (y, width), length=settings.path)[0][0]
-
     def one_round(carry):
         admm, rho, best, r_best, number, count, _ = carry
         admm, rho = approach(G, g, admm, rho)
+        # The first path begins where every cone is entered evenly, the others where ADMM led, nearer to the end.
+        begin = jnp.where(number > 0, admm[1], 0)
         width = (0.1 ** (number % 3)).astype(g.dtype) * jnp.max(jnp.abs(g))
-        y = smoothed(admm[1], width)
+        last = jnp.finfo(g.dtype).eps ** 0.8 * jnp.max(jnp.abs(g))
+        y, along = follow(G, g, begin, *_beside(begin, width, last, jnp.asarray(settings.path, g.dtype)))
         y, r, steps = newton(G, g, scale, y, *_beside(y, sharp, most, SHORTEST))
         better = jnp.sum(r * r) < jnp.sum(r_best * r_best)
         best, r_best = jnp.where(better, y, best), jnp.where(better, r, r_best)
-        return admm, rho, best, r_best, number + 1, count + settings.iterations + settings.path + steps, better
+        return admm, rho, best, r_best, number + 1, count + settings.iterations + along + steps, better
 
     def unsolved(carry):
         *_, r, number, _, better = carry

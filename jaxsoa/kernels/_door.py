@@ -33,6 +33,10 @@ from jaxsoa.kernels.traced import CONSTANTS, Constant, Key, trace
 from jaxsoa.kernels.xla_kernel import one_kernel
 
 
+MOST = 0.95
+"""A kernel that leaves some results out is one of its own where at most this part of the work remains."""
+
+
 class Kernel:
     """A traced function with some of its arguments fixed: what the primitive stands for."""
 
@@ -220,9 +224,28 @@ def _each_its_own(*x, kernel: Kernel, size, batched, used):
     return kernel_p.bind(*x, kernel=kernel, size=size, batched=(True,) * len(x), used=used)
 
 
+def _with_all_results(*x, kernel: Kernel, size, batched, used):
+    """The same by the kernel that computes everything."""
+    return _kept(kernel_p.bind(*x, kernel=kernel, size=size, batched=batched, used=(True,) * len(used)), used)
+
+
+@lru_cache(maxsize=512)
+def _hardly_less(kernel: Kernel, used: tuple[bool, ...]) -> bool:
+    """Whether what is used of a kernel's results is nearly all of its work: then it is not compiled once more."""
+    if all(used):
+        return False
+    straight = _read(kernel)
+    if isinstance(straight, Unreadable):
+        return False
+    rest = pruned(straight.operations, _kept(straight.results, used))
+    return rest.cost > MOST * pruned(straight.operations, straight.results).cost
+
+
 def _lower_on_cpu(context, *x, kernel: Kernel, size, batched, used):
     parameters = {"kernel": kernel, "size": size, "batched": batched, "used": used}
     target = None
+    if _hardly_less(kernel, used):
+        return mlir.lower_fun(_with_all_results, multiple_results=True)(context, *x, **parameters)
     if isinstance(size, int) and not all(batched) and jax_interface.devices_of(context) > 1:
         # XLA divides a call among devices only along an axis that all arguments have.
         return mlir.lower_fun(_each_its_own, multiple_results=True)(context, *x, **parameters)
