@@ -44,7 +44,7 @@ hypothesis.settings.load_profile("jaxsoa")
 # Programs that were compiled stay in memory, and each takes memory maps (a tree's sweeps over a hundred), of which
 # Linux allows a process 65,530 and kills the compiler at the next one. So forget them before either is used up; the
 # cache on disk gives back the larger ones. Two workers fit into 3 GB.
-MUCH_MEMORY = 1_100_000_000  # bytes
+MUCH_MEMORY = 1_050_000_000  # bytes
 MANY_MAPS = 20_000
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from jaxsoa.contact.scene import Points
 from jaxsoa.io._mujoco import body_names, compile_mjcf
 from jaxsoa.io._xml import read_xml
-from jaxsoa.io.urdf import _drop_namespace, _origin, _vector
+from jaxsoa.io.urdf import _drop_namespace, _length, _origin, _vector
 from jaxsoa.model.description import ModelError
 from jaxsoa.model.multibody import Multibody
 
@@ -85,24 +85,15 @@ def _urdf_shapes(source: Any):
             if body is None:
                 raise ModelError(f"{where} has a <collision> without a shape.")
 
-            def number(attribute: str, body=body, where=where) -> float:
-                try:
-                    value = float(body.get(attribute, ""))
-                except ValueError:
-                    value = np.nan
-                if not 0 <= value < np.inf:
-                    raise ModelError(f"{where}: the {attribute} of <{body.tag}> is {body.get(attribute)!r}, no length.")
-                return value
-
             match body.tag:
                 case "sphere":
-                    shape = _sphere(number("radius"))
+                    shape = _sphere(_length(body, "radius", where))
                 case "box":
                     shape = _box(_vector(body, "size", np.ones(3), where) / 2)
                 case "cylinder":
-                    shape = _cylinder(number("radius"), number("length") / 2)
+                    shape = _cylinder(_length(body, "radius", where), _length(body, "length", where) / 2)
                 case "capsule":
-                    shape = _capsule(number("radius"), number("length") / 2)
+                    shape = _capsule(_length(body, "radius", where), _length(body, "length", where) / 2)
                 case other:
                     shape = other
             yield name, where, R, p, shape

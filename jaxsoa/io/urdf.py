@@ -242,6 +242,17 @@ def _limit_number(element: Element | None, attribute: str, default: float, where
     return math.copysign(math.inf, value) if abs(value) == NO_LIMIT else value
 
 
+def _length(element: Element, attribute: str, where: str) -> float:
+    """An attribute of a shape: radius or length."""
+    try:
+        value = float(element.get(attribute, ""))
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise ModelError(f"{where}: the {attribute} of <{element.tag}> is {element.get(attribute)!r}, not a length.")
+    return value
+
+
 def _vector(element: Element, attribute: str, default: np.ndarray, where: str) -> np.ndarray:
     text = element.get(attribute)
     if text is None:

@@ -96,6 +96,10 @@ def rollout(
     A state that is not finite (gains too high for dt, say) is returned as it is; outside of jit a warning names the
     first step that led to one.
 
+    Outside of `jax.jit` one program serves all calls, unless Python functions are among the arguments (a controller, a
+    record): what they close over may have changed, so they are traced and compiled anew by every call, a tenth of a
+    second or more. Put `jax.jit` around a rollout that is called often.
+
     Units: rad, rad/s, N m, s.
 
     >>> motion = soa.rollout(robot, q, v, None, 0.01, steps=100)  # one second, no torque

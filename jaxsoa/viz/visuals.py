@@ -16,7 +16,7 @@ from xml.etree.ElementTree import Element
 import numpy as np
 
 from jaxsoa.io._xml import read_xml
-from jaxsoa.io.urdf import _drop_namespace, _origin, _vector
+from jaxsoa.io.urdf import _drop_namespace, _length, _origin, _vector
 from jaxsoa.model.description import ModelError, abbreviated, plain
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.viz.meshes import Mesh, box, cylinder, sphere
@@ -88,23 +88,13 @@ def _geometry(visual: Element, folder: Path, where: str) -> list[tuple[Mesh, Col
         case "box":
             return [(box(_vector(body, "size", np.ones(3), where)), None, True)]
         case "sphere":
-            return [(sphere(_number(body, "radius", where)), None, True)]
+            return [(sphere(_length(body, "radius", where)), None, True)]
         case "cylinder":
-            return [(cylinder(_number(body, "radius", where), _number(body, "length", where)), None, True)]
+            return [(cylinder(_length(body, "radius", where), _length(body, "length", where)), None, True)]
         case "mesh":
             path, root = find_mesh(body.get("filename", ""), folder)
             return _read_mesh(path, root, _vector(body, "scale", np.ones(3), where))
     raise _CannotRead(f"<{body.tag}> ({where})")
-
-
-def _number(element: Element, attribute: str, where: str) -> float:
-    try:
-        value = float(element.get(attribute, ""))
-    except ValueError:
-        value = np.nan
-    if not 0 <= value < np.inf:
-        raise ModelError(f"{where}: the {attribute} of <{element.tag}> is {element.get(attribute)!r}, not a length.")
-    return value
 
 
 def mesh_roots(folder: Path) -> list[Path]:

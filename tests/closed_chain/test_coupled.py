@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -46,17 +48,17 @@ def test_the_view_linearizes_and_measures_as_the_dense_reduction():
 
     @jax.jit
     def both(y, rates, tau):
-        dense = jax.jacfwd(lambda *x: _dense(robot, *x), (0, 1, 2))(y, rates, tau)
         q, v = A @ y + B, A @ rates
         energies = view.kinetic_energy(y, rates) + view.potential_energy(y)
         measured = (energies, view.center_of_mass(y), view.bias_force(y, rates))
         zero = jnp.zeros(4)
         others = (soa.kinetic_energy(robot, q, v) + soa.potential_energy(robot, q), soa.center_of_mass(robot, q))
-        return (*view.linearize_forward_dynamics(y, rates, tau), *measured), (
-            *dense, *others, A.T @ soa.inverse_dynamics(robot, q, v, zero)
-        )  # fmt: skip
+        linearized = view.linearize_forward_dynamics(y, rates, tau)
+        return linearized, measured, (*others, A.T @ soa.inverse_dynamics(robot, q, v, zero))
 
-    for found, expected in zip(*both(y, rates, tau), strict=True):
+    linearized, measured, others = both(y, rates, tau)
+    dense = dense_derivatives()(y, rates, tau)[1]
+    for found, expected in zip((*linearized, *measured), (*dense, *others), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(view.difference(y, view.integrate(y, rates)), rates, rtol=1e-14)
     np.testing.assert_array_equal(view.reduce_forces(view.expand_forces(tau)), tau)
@@ -67,6 +69,17 @@ def _dense(robot, y, rates, tau):
     q, v = A @ y + B, A @ rates
     M, h = soa.mass_matrix(robot, q), soa.inverse_dynamics(robot, q, v, jnp.zeros(4))
     return jnp.linalg.solve(A.T @ M @ A, tau - A.T @ h)
+
+
+@cache
+def dense_derivatives():
+    """A compiled function of (y, rates, tau): the accelerations, and their derivatives by each."""
+    robot = gripper()
+
+    def both(*x):
+        return _dense(robot, *x), jax.jacfwd(lambda *x: _dense(robot, *x), (0, 1, 2))(*x)
+
+    return jax.jit(both)
 
 
 def test_rollouts_couple_mimics_unless_told_otherwise():
@@ -98,42 +111,57 @@ def test_rollouts_couple_mimics_unless_told_otherwise():
         soa.rollout(robot, q, v, tau, 0.01, mimics="none")
 
 
-def test_steps_their_matrices_and_plans_are_those_of_rollouts():
+DT, TAU = 0.005, jnp.array([0.3, 0.1, -0.2, 0.05])
+
+
+def test_steps_and_their_matrices_are_those_of_the_dense_reduction():
+    """Of semi-implicit Euler, y+ = y + dt y'+ with y'+ = y' + dt a(y, y', tau)."""
+    robot, dt = gripper(), 0.01
+    y, rates = np.array([0.3, 0.1]), np.array([0.5, -0.4])
+    plan = optimize.robot_problem(robot, horizon=2, dt=dt, running_cost=lambda x, u: u @ u)
+
+    @jax.jit
+    def found(y, rates):
+        q, v = A @ y + B, A @ rates
+        steps = [soa.step(robot, q, v, TAU, dt, **options) for options in ({}, {"mimics": "free"})]
+        return *steps, plan.dynamics.step(soa.State(q, v), TAU), soa.linearize_step(robot, q, v, TAU, dt)
+
+    after, free, planned, (left, right) = found(y, rates)
+    a, (by_y, by_rates, by_tau) = dense_derivatives()(y, rates, A.T @ TAU)
+    np.testing.assert_allclose(after.v, A @ (rates + dt * a), atol=1e-13)
+    np.testing.assert_allclose(after.q, A @ (y + dt * (rates + dt * a)) + B, atol=1e-13)
+    np.testing.assert_allclose(planned, after, atol=1e-14)
+    low = np.concatenate([dt * by_y, np.eye(2) + dt * by_rates], axis=1)
+    by_state = np.concatenate([dt * low + np.eye(2, 4), low])
+    both = np.kron(np.eye(2), A)  # (dy, dy') to (dq, dv)
+    np.testing.assert_allclose(left @ both, both @ by_state, atol=1e-12)
+    np.testing.assert_allclose(right, both @ np.concatenate([dt * dt * by_tau, dt * by_tau]) @ A.T, atol=1e-12)
+    assert float(jnp.abs(free.q - after.q).max()) > 1e-5
+
+
+@pytest.mark.slow
+def test_plans_are_those_of_rollouts():
     robot, dt = gripper(), 0.01
     q, v = A @ np.array([0.3, 0.1]) + B, A @ np.array([0.5, -0.4])
-    tau = jnp.array([0.3, 0.1, -0.2, 0.05])
-
-    def advance(y, rates, tau):
-        rates = rates + dt * _dense(robot, y, rates, A.T @ tau)
-        return jnp.concatenate([y + dt * rates, rates])
-
     effort = optimize.LeastSquares(lambda x, u: jnp.concatenate([x.q - q, 0.1 * u]))
     problem = optimize.robot_problem(robot, horizon=15, dt=dt, running_cost=effort)
 
     @jax.jit
     def found(q, v):
         plan = optimize.ilqr(problem, soa.State(q, v), max_iterations=8)
-        run = soa.rollout(robot, q, v, plan.controls, dt)
-        by_y = jax.jacfwd(advance, (0, 1, 2))(q[np.array([0, 3])], v[np.array([0, 3])], tau)
-        return soa.step(robot, q, v, tau, dt), soa.linearize_step(robot, q, v, tau, dt), by_y, plan, run
+        matrices = problem.dynamics.linearize(soa.State(q, v), TAU), soa.linearize_step(robot, q, v, TAU, dt)
+        return plan, soa.rollout(robot, q, v, plan.controls, dt), list(zip(*matrices, strict=True))
 
-    after, (left, right), by_y, plan, run = found(q, v)
-    expected = advance(q[[0, 3]], v[[0, 3]], tau)
-    np.testing.assert_allclose(after.q, A @ expected[:2] + B, atol=1e-13)
-    np.testing.assert_allclose(after.v, A @ expected[2:], atol=1e-13)
-    both = np.kron(np.eye(2), A)  # (dy, dy') to (dq, dv)
-    np.testing.assert_allclose(left @ both, both @ np.concatenate(by_y[:2], axis=1), atol=1e-12)
-    np.testing.assert_allclose(right, both @ by_y[2], atol=1e-12)
+    plan, run, matrices = found(q, v)
     np.testing.assert_allclose(plan.states.q[1:], run.q, atol=1e-12)
     np.testing.assert_allclose(plan.states.q, plan.states.q[:, [0, 3]] @ A.T + B, atol=1e-12)
     assert bool(plan.converged)
-    free = soa.step(robot, q, v, tau, dt, mimics="free")
-    assert float(jnp.abs(free.q - after.q).max()) > 1e-5
+    for planned, step in matrices:
+        np.testing.assert_allclose(planned, step, atol=1e-13)
 
 
 # --- beside what else a step has to satisfy, each against the same steps in minimal coordinates -----------------------
 
-DT, TAU = 0.005, jnp.array([0.3, 0.1, -0.2, 0.05])
 Y, RATES = jnp.array([0.4, -0.7]), jnp.array([0.5, 1.1])
 
 

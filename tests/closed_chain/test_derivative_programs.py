@@ -51,7 +51,8 @@ def hybrid():
     return lambda x: jnp.concatenate(soa.hybrid_dynamics(robot, x, x, x, x, mask)), 5
 
 
-@pytest.mark.parametrize("make", [loops, grasp, embedded, hybrid])
+# What is embedded is the same five-bar, with its loops.
+@pytest.mark.parametrize("make", [pytest.param(loops, marks=pytest.mark.slow), grasp, embedded, hybrid])
 def test_derivatives_have_no_eigenvalues_and_no_riccati_sweep_of_their_own(make):
     function, size = make()
     x = jnp.asarray(np.random.default_rng(0).normal(size=size))

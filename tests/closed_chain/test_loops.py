@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from closed_chain_cases import bias_force, jacobian, mass_matrix, slope_at_zero
+from helpers.example_robots import EXAMPLE_ROBOTS
 from numpy.testing import assert_allclose
 
 import jaxsoa as soa
@@ -261,11 +262,8 @@ def test_gradients_of_redundant_loops_equal_finite_differences():
 
 
 def test_mimic_joints_of_a_file_become_couplings():
-    import importlib.metadata
-
-    (path,) = [f for f in importlib.metadata.files("example-robot-data") or () if str(f).endswith("urdf/panda.urdf")]
     with pytest.warns(soa.ModelWarning, match="mimic_couplings"):
-        panda = soa.load_urdf(str(path.locate()), validate="off")
+        panda = soa.load_urdf(EXAMPLE_ROBOTS["panda.urdf"], validate="off")
     (coupling,) = loops = cc.mimic_couplings(panda)
     assert (coupling.joint, coupling.target) == ("panda_finger_joint2", "panda_finger_joint1")
     q = panda.random(jax.random.key(0))

@@ -1,11 +1,11 @@
 """Good files become exactly the right numbers: by hand on small ones, against Pinocchio on the robots people have."""
 
-import importlib.metadata
 import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.example_robots import EXAMPLE_ROBOTS
 from numpy.testing import assert_allclose, assert_array_equal
 
 from jaxsoa.io import read_urdf
@@ -131,19 +131,6 @@ def test_path_and_text_are_the_same_robot(tmp_path: Path):
 # The robots people have --------------------------------------------------------------------------------------------
 
 
-def example_robots() -> dict[str, Path]:
-    try:
-        files = importlib.metadata.files("example-robot-data") or []
-    except importlib.metadata.PackageNotFoundError:
-        return {}
-    return {
-        file.name if file.name != "anymal.urdf" else f"{file.parts[-3]}/{file.name}": Path(str(file.locate()))
-        for file in files
-        if file.suffix == ".urdf"
-    }
-
-
-ROBOTS = example_robots()
 REFUSED = {
     "ur3.urdf": "has no <link>",  # the file is an empty <robot>
     "alex_psyonic_hands.urdf": "joint 'Left_index_q2' mimics 'index_q1', which does not exist",
@@ -152,26 +139,26 @@ REFUSED = {
 }
 
 
-@pytest.mark.skipif(not ROBOTS, reason="example-robot-data is not installed")
+@pytest.mark.skipif(not EXAMPLE_ROBOTS, reason="example-robot-data is not installed")
 def test_the_whole_collection_is_there():
-    assert len(ROBOTS) == 69
-    assert REFUSED.keys() < ROBOTS.keys()
+    assert len(EXAMPLE_ROBOTS) == 69
+    assert REFUSED.keys() < EXAMPLE_ROBOTS.keys()
 
 
-@pytest.mark.parametrize("name", [name for name in ROBOTS if name in REFUSED])
+@pytest.mark.parametrize("name", [name for name in EXAMPLE_ROBOTS if name in REFUSED])
 def test_robots_refused_for_a_reason(name: str):
     with pytest.raises(ModelError) as caught, warnings.catch_warnings():
         warnings.simplefilter("ignore", ModelWarning)
-        read_urdf(ROBOTS[name])
+        read_urdf(EXAMPLE_ROBOTS[name])
     assert REFUSED[name] in str(caught.value)
-    assert str(ROBOTS[name]) in str(caught.value)
+    assert str(EXAMPLE_ROBOTS[name]) in str(caught.value)
 
 
-@pytest.mark.parametrize("name", [name for name in ROBOTS if name not in REFUSED])
+@pytest.mark.parametrize("name", [name for name in EXAMPLE_ROBOTS if name not in REFUSED])
 def test_robots_equal_those_of_pinocchio(name: str):
     pin = pytest.importorskip("pinocchio")
-    robot = read_urdf(ROBOTS[name], validate="off") if name not in ZERO_RANGE else read_with_warning(name)
-    model = pin.buildModelFromUrdf(str(ROBOTS[name]))
+    robot = read_urdf(EXAMPLE_ROBOTS[name], validate="off") if name not in ZERO_RANGE else read_with_warning(name)
+    model = pin.buildModelFromUrdf(str(EXAMPLE_ROBOTS[name]))
     data = model.createData()
     pin.computeJointJacobians(model, data, pin.neutral(model))
     pin.updateFramePlacements(model, data)
@@ -214,4 +201,4 @@ ZERO_RANGE = ("centauro.urdf", "quadruped.urdf")
 
 def read_with_warning(name: str):
     with pytest.warns(ModelWarning, match="range from 0 to 0"):
-        return read_urdf(ROBOTS[name], validate="off")
+        return read_urdf(EXAMPLE_ROBOTS[name], validate="off")

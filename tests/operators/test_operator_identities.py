@@ -134,7 +134,8 @@ def test_linearization_lemmas_4_6_and_4_7(where):
     # The same found by rewriting: 4.6 with the papers' identities, 4.7 with lemma A.1 for the blocks M-bar.
     derivation = soa.derive(given)
     for step in derivation.steps:
-        close(step.expression.dense(), c.dense(given))
+        close(c.dense(step.expression), c.dense(given))
+    close(derivation.result.dense(), c.dense(given))  # by sweeps
     forms = [str(step.expression) for step in derivation.steps]
     assert forms[-2] == "(I - H ψ K)* D⁻¹ H ψ (2 P Ḣ* + 2 M̄ φ* H*) + 2 K* ψ* Ḣ*"  # (4.11)
     # (4.12): psi (Y_A) with Y_A = 2 P H'* + 2 P-ring H*, and P-ring phi~* H* beside it.
