@@ -6,23 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers.numpy_programs import evaluated
+from helpers.transformed import rate_and_difference
 
 import jaxsoa as soa
 from jaxsoa import optimize
 from jaxsoa.optimize.linear_quadratic import quadratic_problem
-
-
-def rate_and_difference(f) -> tuple[float, float]:
-    """df/dt at 0 by forward mode, and by central differences of fourth order."""
-
-    def known(f):
-        program = jax.make_jaxpr(f)(0.0)
-        return lambda t: float(evaluated(program, [jnp.asarray(t)])[0])
-
-    value, h = known(f), 1e-4
-    difference = (8 * (value(h) - value(-h)) - (value(2 * h) - value(-2 * h))) / (12 * h)
-    return known(lambda t: jax.jvp(f, (t,), (1.0,))[1])(0.0), difference
 
 
 @pytest.mark.slow
