@@ -27,6 +27,15 @@ def axes_of(x: Any) -> frozenset:
     return frozenset(found or ())
 
 
+def refuse_varying(name: str, tree: Any, why: str) -> None:
+    """Raise if `shard_map` types any leaf as varying between devices: for what cannot be made to keep such types."""
+    if any(axes_of(x) for x in jax.tree.leaves(tree) if isinstance(x, jax.Array | jax.ShapeDtypeStruct)):
+        raise TypeError(
+            f"{name} cannot be used where shard_map types arrays by the devices they differ between: {why}. "
+            "Pass check_vma=False to jax.shard_map, or use simulate.sharded_map."
+        )
+
+
 def _marked(x: Any, axes: frozenset) -> Any:
     missing = axes - axes_of(x)
     return lax.pcast(x, tuple(sorted(missing)), to="varying") if missing else x

@@ -23,7 +23,7 @@ import jaxsoa as soa
 
 SLOW = pytest.mark.slow
 EVERYTHING = "JAXSOA_EVERY_COMBINATION" in os.environ
-"""Every function in all compositions also inside a loop, checkpointed and not. Without this each has two, in turn."""
+"""Whether to compile the compositions of more than one function."""
 ALL = [SLOW, pytest.mark.skipif(not EVERYTHING, reason="much compiling: set JAXSOA_EVERY_COMBINATION")]
 ALONG, ACROSS = jnp.asarray([0.8, 0.6]), jnp.asarray([-0.3, 1.1])
 
@@ -84,6 +84,13 @@ def second(f: Callable, how: str) -> Callable:
     """Its second derivative along two directions, a number."""
     outer, inner = COMPOSITIONS[how]
     return outer(inner(f, ALONG), ACROSS)
+
+
+def all_second(f: Callable) -> dict[str, Callable]:
+    """The second derivatives in all compositions, from programs of the first that are made once."""
+    once = jax.jit(f)
+    first = {way: jax.jit(way(once, ALONG)) for way in (forward, reverse)}
+    return {how: outer(first[inner], ACROSS) for how, (outer, inner) in COMPOSITIONS.items()}
 
 
 def program_of(f: Callable, x) -> Callable:
@@ -147,18 +154,15 @@ def parameters() -> list:
 
 @pytest.mark.parametrize(("name", "model"), parameters())
 def test_compositions_of_both_modes_agree(name, model):
-    """All four of the function, and of a loop around it two in turn, one of them checkpointed."""
-    f, x = problem_of(name, model), jnp.zeros(2)
+    """All four of the function, and of a loop around it, checkpointed and not."""
+    f, x = jax.jit(problem_of(name, model)), jnp.zeros(2)
     gradient = program_of(jax.grad(f), x)
     assert_the_gradient(program_of(f, x), gradient, x, name)
     found = {how: float(by_numpy(second(f, how), x)) for how in COMPOSITIONS}
     assert_alike(found, differences(gradient, x), name)
     at_zero = next(iter(found.values())) * float(jnp.sum(FACTORS**2))  # f(k x) has k^2 times that of f(x)
-    ways = [(how, checkpoint) for checkpoint in (True, False) for how in COMPOSITIONS]
-    if not EVERYTHING:
-        turn = SMOOTH.index(name) % 4
-        ways = [ways[turn], ways[4 + (turn + 1 + SMOOTH.index(name) // 4 % 3) % 4]]
-    found = {f"{how}, checkpoint={c}": by_numpy(second(looped(f, c), how), x) for how, c in ways}
+    loops = {c: all_second(looped(f, c)) for c in (True, False)}
+    found = {f"{how}, checkpoint={c}": by_numpy(g, x) for c, loop in loops.items() for how, g in loop.items()}
     assert_alike(found, at_zero, f"a loop around {name}")
 
 

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
-from jax import lax
 from jaxtyping import Array
 
 from jaxsoa.closed_chain.algebra import motion_shift, pseudo_inverse
@@ -44,7 +43,7 @@ def projected_together(
 def _way_back(system: GraspSystem, q, v, pose: Pose, rotations, prescribed, velocity) -> tuple[Any, ...]:
     """How joints and object move to remove the errors of position, or with `velocity` those of velocity."""
     R, p = pose
-    compliance = object_inertia(system.body, lax.stop_gradient(R))[1]
+    compliance = object_inertia(system.body, R)[1]
     parts = zip(system.arms, q, v, rotations, prescribed, strict=True)
     holds = [(arm, x, rate, hold(arm, x, rate, pose, target), mask) for arm, x, rate, target, mask in parts]
     rows = jnp.concatenate([at.held @ motion_shift(at.frame.position - p) for *_, at, _ in holds])  # of the object

@@ -9,6 +9,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from jaxsoa.mesh_axes import varying_like
+
 
 def linear_zeros(shape: tuple[int, ...], dtype: Any, x: Any) -> Array:
     """Zeros that depend linearly on every leaf of x: element on element where shapes are the same, which XLA makes part
@@ -37,7 +39,7 @@ def linear_map(reference: Callable, apply: Callable, transpose: Callable, x: Any
     Derivatives by what L itself depends on, `on`, are those of `reference`, the same map in plain JAX. L x is the
     solution of y - L x = 0 beside x = x, and a linear solve may bring its own solvers for both directions.
     """
-    x = linked(x)
+    x = varying_like(linked(x), on)
     y = jax.tree.map(lambda s: linear_zeros(s.shape, s.dtype, x), jax.eval_shape(reference, x))
 
     def matvec(xy):

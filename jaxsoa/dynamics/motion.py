@@ -37,6 +37,7 @@ from jaxsoa.dynamics.newton_euler import Bodies, dissipation, gravity_upward, li
 from jaxsoa.dynamics.springs import unsprung
 from jaxsoa.dynamics.tangents import Varying, perturbed_motion
 from jaxsoa.kernels import door, is_zero, ruled
+from jaxsoa.mesh_axes import varying_like
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.spatial import ops, pairs
 from jaxsoa.spatial.inertia import SpatialInertia
@@ -184,7 +185,7 @@ def _solve_motion_rule(primals, tangents):
     else:
         d_acceleration, d_torque = jnp.where(prescribed, d_given, found), jnp.where(prescribed, found, d_tau)
     d_outputs = (d_acceleration, d_torque, jax.tree.map(jnp.zeros_like, factors))
-    return outputs, jax.tree.map(lambda d, x: d.astype(x.dtype), d_outputs, outputs)
+    return outputs, jax.tree.map(lambda d, x: varying_like(d.astype(x.dtype), x), d_outputs, outputs)
 
 
 @ruled(_solve_motion_rule)

@@ -27,6 +27,7 @@ from jaxsoa.dynamics.kinematics import spatial_rows
 from jaxsoa.dynamics.linear_maps import linear_map, linked, tied
 from jaxsoa.dynamics.newton_euler import Bodies, moving_bodies, power_of, torque_of
 from jaxsoa.kernels import door, is_zero
+from jaxsoa.mesh_axes import varying_like
 from jaxsoa.model.multibody import Multibody
 
 
@@ -41,7 +42,9 @@ class Varying(NamedTuple):
     def of(state: tuple, tangents: tuple) -> Varying:
         leaves = jax.tree.leaves(tangents, is_leaf=is_zero)
         which = tuple(i for i, t in enumerate(leaves) if not is_zero(t))
-        return Varying(state, which, [leaves[i] for i in which])
+        # Inside `shard_map`, what is alike on all devices would be transposed into what is not.
+        state, rates = varying_like((state, [leaves[i] for i in which]))
+        return Varying(state, which, rates)
 
 
 class _Motion:
@@ -184,5 +187,5 @@ def perturbed_motion(
     forward, reverse = (_through_the_door(f, which) for f in (_solve, _solve_transposed))
     fixed = (state[0], state[1:], a, factors, prescribed)
     d_given, d_tau = given
-    rhs = linked((varying.rates, d_given, free_only(d_tau, prescribed)))
+    rhs = varying_like(linked((varying.rates, d_given, free_only(d_tau, prescribed))), state)
     return lax.custom_linear_solve(matvec, rhs, lambda _, x: forward(*fixed, x), lambda _, x: reverse(*fixed, x))[2]

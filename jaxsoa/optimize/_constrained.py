@@ -31,7 +31,7 @@ import jax.numpy as jnp
 from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxsoa.mesh_axes import axes_of
+from jaxsoa.mesh_axes import refuse_varying
 from jaxsoa.optimize._ilqr import LEAST, Progress, Rules, beginning, iterate
 from jaxsoa.optimize.constraints import Condition, Equality, conditions
 from jaxsoa.optimize.costs import Cost, LeastSquares
@@ -184,11 +184,7 @@ def constrained(
     if not path and not final:
         raise ValueError("A constrained problem needs constraints; without any, use ilqr.")
     start, dtype = floating_start(problem, start)
-    if any(axes_of(x) for x in jax.tree.leaves((problem, start, controls)) if isinstance(x, jax.Array)):
-        raise TypeError(
-            "constrained cannot be used where shard_map types arrays by the devices they differ between: derivatives "
-            "inside would be summed over devices. Pass check_vma=False to jax.shard_map, or use simulate.sharded_map."
-        )
+    refuse_varying("constrained", (problem, start, controls), "derivatives inside would be summed over devices")
     given = problem.per_step is not None
     warm = isinstance(controls, ConstrainedSolution)
     guess = problem.check_controls(controls.controls if isinstance(controls, ConstrainedSolution) else controls, dtype)

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from jaxsoa.mesh_axes import while_loop
+from jaxsoa.mesh_axes import inside_shard_map, refuse_varying, varying_like, while_loop
 from jaxsoa.optimize.problem import Problem
 from jaxsoa.optimize.solution import History, Solution, floating_start, simulate_controls, total_cost
 
@@ -37,7 +37,7 @@ def shooting(
 
     It has converged when no entry of the gradient (by the unsquashed numbers, where there are limits) exceeds
     `tolerance`. The best trajectory met is returned; it has no feedback. With `checkpoint`, reverse mode keeps only the
-    states.
+    states. Inside `jax.shard_map`, optimizers with a line search need `check_vma=False` (`sharded_map` does that).
 
     First-order optimizers see only the gradient, of a cost whose curvatures by the torques of base and wrist, early and
     late, differ by many orders: an arm's reach is not solved in thousands of iterations where `ilqr` takes tens. This
@@ -79,6 +79,11 @@ def shooting(
         return y, memory, value, gradient, best_y, best, count + 1, costs.at[count + 1].set(value)
 
     y = unsquash(guess)
+    if inside_shard_map():
+        found = jax.eval_shape(cost, y)
+        if _known(jax.eval_shape(method.init, y)) is not None:
+            refuse_varying("shooting with a line search", found, "the loops of optax do not keep these types")
+        y = varying_like(y, found)  # or its gradient would be summed over devices
     value, gradient = value_and_grad(y)
     costs = jnp.full(max_iterations + 1, jnp.nan, dtype).at[0].set(value)
     carry = (y, method.init(y), value, gradient, y, value, jnp.array(0), costs)

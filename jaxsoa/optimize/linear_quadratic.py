@@ -102,7 +102,7 @@ def _curvature(problem: Problem, states: Any, controls: Array, costates: Array) 
     dynamics = problem.dynamics
 
     def of_one(state, control, p):
-        arrived = lax.stop_gradient(dynamics.step(state, control))
+        arrived = dynamics.step(state, control)
         nx = p.shape[0]
 
         def along(z):

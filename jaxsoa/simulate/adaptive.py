@@ -11,6 +11,7 @@ from jaxtyping import Array, Shaped
 
 from jaxsoa.closed_chain.constraints import Constraint
 from jaxsoa.closed_chain.loops import check_loops
+from jaxsoa.mesh_axes import inside_shard_map, refuse_varying
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.simulate.control import Controller, has_memory
 from jaxsoa.simulate.equations import ExternalForce, accelerations_of, as_prescribed, check_start, onto_loops
@@ -76,6 +77,7 @@ def solve_adaptively(
     `f_ext`, `loops` and `prescribed` as in `vector_field`; the states returned are projected onto the loops (not where
     joints are prescribed: which of them moves freely may change between the times).
 
+    Inside `jax.shard_map` it needs `check_vma=False`, as the loops of diffrax do (`sharded_map` does that).
     Needs diffrax (`pip install jaxsoa[ode]`). Further `options` go to `diffrax.diffeqsolve` (adjoint, dt0, ...).
 
     Units: rad, rad/s, s.
@@ -96,14 +98,17 @@ def solve_adaptively(
     closed = check_loops(robot, loops)
     check_start(robot, closed, q)
     settings = {"dt0": None, "stepsize_controller": diffrax.PIDController(rtol=rtol, atol=atol), **options}
+    field = vector_field(robot, control, passive=passive, f_ext=f_ext, loops=closed, prescribed=prescribed)
+    begin = State(q.astype(dtype), v.astype(dtype))
+    if inside_shard_map():
+        seen = (begin, times, jax.eval_shape(field, times[0], begin))
+        refuse_varying("solve_adaptively", seen, "the loops of diffrax do not keep these types")
     solution = diffrax.diffeqsolve(
-        diffrax.ODETerm(
-            vector_field(robot, control, passive=passive, f_ext=f_ext, loops=closed, prescribed=prescribed)
-        ),
+        diffrax.ODETerm(field),
         diffrax.Dopri8() if solver is None else solver,
         times[0],
         times[-1],
-        y0=State(q.astype(dtype), v.astype(dtype)),
+        y0=begin,
         saveat=diffrax.SaveAt(ts=times),
         max_steps=max_steps,
         **settings,

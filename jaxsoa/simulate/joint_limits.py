@@ -43,7 +43,10 @@ class JointLimits(eqx.Module):
     width: Float[Array, "*nv"] | float | None = None  # None: 0.01, or less where the range is below 0.5
 
     def for_step(self, robot: Multibody, dt: float | Array) -> JointLimits:
-        """With a stiffness: its own, or one that gives each joint's stop FREQUENCY rad/s, less where dt is long."""
+        """With a stiffness: its own, or one that gives each joint's stop FREQUENCY rad/s, less where dt is long.
+
+        It is a setting of the integrator, like the step: derivatives by the robot take it as given.
+        """
         if self.stiffness is not None:
             return self
         inertia = least_inertia(robot)

@@ -53,7 +53,7 @@ def trajectory_sensitivity(
         robot, q_start, v_start = made if isinstance(made, tuple) else (made, q, v)
         return robot, rollout(robot, q_start, v_start, control, dt, **options)
 
-    robot, path = run(jax.lax.stop_gradient(parameters))
+    robot, path = run(parameters)  # not a constant: derivatives of what is found here look at it too
 
     def seen(p: Array) -> tuple[Array, Array]:
         _, moved = run(p)

@@ -156,7 +156,10 @@ class TendonLimits(eqx.Module):
     width: Float[Array, "*t"] | float = WIDTH
 
     def for_step(self, robot: Multibody, dt: float | Array) -> TendonLimits:
-        """With a stiffness: its own, or one that gives each tendon's end the frequency that `JointLimits` have."""
+        """With a stiffness: its own, or one that gives each tendon's end the frequency that `JointLimits` have.
+
+        As there, derivatives by the robot take it as given.
+        """
         if self.stiffness is not None:
             return self
         inertia, rate = _least_inertia(robot, self.tendons), jnp.minimum(FREQUENCY, 0.2 / dt)

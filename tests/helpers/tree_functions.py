@@ -183,8 +183,7 @@ def tree_functions() -> dict[str, Entry]:
         def heavier(by):
             return robot.replace(mass=robot.mass * (1 + by[0]))
 
-        start = jnp.zeros(1, robot.dtype)
-        return simulate.trajectory_sensitivity(heavier, start, s["q"], s["v"], s["torques"], 0.01)
+        return simulate.trajectory_sensitivity(heavier, 0.1 * s["nu"][:1], s["q"], s["v"], s["torques"], 0.01)
 
     def actuated(robot, s):
         return simulate.linearize_actuated_step(robot, s["q"], s["v"], s["tau"], 0.01, simulate.Lag(0.05))
