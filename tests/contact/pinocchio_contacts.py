@@ -26,7 +26,9 @@ FAR = 0.01
 solved where such large numbers belong to the problem."""
 
 
-def impulses_by_pinocchio(twin, scene: contact.Scene, q, v, tau, gaps: np.ndarray, dt: float) -> np.ndarray:
+def impulses_by_pinocchio(
+    twin, scene: contact.Scene, q, v, tau, gaps: np.ndarray, dt: float, tolerance: float = 1e-13
+) -> np.ndarray:
     """Impulses (m, 3) on points over the plane z = 0, by the law and friction of the scene."""
     model, data = twin.model, twin.data
     near, impulses = gaps < FAR, np.zeros((len(gaps), 3))
@@ -48,10 +50,10 @@ def impulses_by_pinocchio(twin, scene: contact.Scene, q, v, tau, gaps: np.ndarra
         models.append(one)
         datas.append(one.createData())
     settings = pin.ADMMSolverSettings()
-    settings.max_iterations = 20000
+    settings.max_iterations = 20000 if tolerance < 1e-12 else 2000
     for name in ("absolute_complementarity_tol", "absolute_feasibility_tol", "relative_complementarity_tol"):
-        setattr(settings, name, 1e-13)
-    settings.relative_feasibility_tol = 1e-13
+        setattr(settings, name, tolerance)
+    settings.relative_feasibility_tol = tolerance
     settings.solve_ncp = scene.law == "coulomb"
     solver, result = pin.ADMMConstraintSolver(len(g)), pin.ADMMSolverResult()
     solver.solve(pin.DelassusOperatorDense(G), g, models, datas, settings, result)

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import mujoco
 import numpy as np
+import pinocchio as pin
 import pytest
 from contact_cases import G, block
 from helpers.pinocchio_bridge import PinocchioTwin
@@ -87,9 +88,8 @@ def _faces(q: np.ndarray) -> np.ndarray:
 @pytest.mark.slow
 def test_they_come_to_rest_on_a_face_as_they_do_in_mujoco(drops):
     scene, q, v, _, _, residual = drops
-    # A box that rocks on four corners while it slides can end unsolved: about one step in a thousand, nor does
-    # Pinocchio's ADMM get further there.
-    assert (residual > 1e-9).mean() < 2e-3 and residual.max() < 2e-3
+    # A box that slides on four corners, which share its load in many ways, can end unsolved: two steps in ten thousand.
+    assert (residual > 1e-9).mean() < 4e-4 and residual.max() < 1e-4
     faces = _faces(q[-1])
     resting = np.abs(v[-1]).max(axis=1) < 1e-6
     assert resting.mean() > 0.95
@@ -155,6 +155,40 @@ def test_what_rests_rests_in_pinocchio(drops, twin):
 
 def _heights(q: np.ndarray) -> np.ndarray:
     return q[6] + (CORNERS @ _rotations(q).T)[:, 2]
+
+
+def _dropped_by_pinocchio(twin, scene, q, v, steps: int) -> list[np.ndarray]:
+    """Configurations of one drop, by Pinocchio alone: its dynamics, its solver, its integration; until it rests."""
+    motion = [q]
+    for _ in range(steps):
+        impulses = impulses_by_pinocchio(twin, scene, q, v, np.zeros(6), _heights(q), DT, 1e-10)
+        bias = np.concatenate([np.cross(v[:3], INERTIA * v[:3]), MASS * np.cross(v[:3], v[3:])])
+        pull = np.concatenate([np.zeros(3), -MASS * G * _rotations(q)[2]])
+        linear_first = contact_jacobian(twin, twin.q(q), scene).T @ impulses.ravel()
+        given = np.concatenate([linear_first[3:], linear_first[:3]])
+        v = v + (DT * (pull - bias) + given) / np.concatenate([INERTIA, np.full(3, MASS)])
+        there = pin.integrate(twin.model, twin.q(q), DT * twin.v(v))
+        q = np.concatenate([there[[6, 3, 4, 5]], there[:3]])
+        motion.append(q)
+        if np.abs(v).max() < 1e-6:
+            break
+    return motion
+
+
+@pytest.mark.slow
+def test_they_come_to_rest_where_they_do_in_pinocchio(drops, twin):
+    """By the same law and steps: the same motion for as long as impacts have not amplified what solvers leave.
+
+    Every fourth drop, for time; of all 200 none ended on another face, and nine in ten agreed to 1e-10 after 0.2 s."""
+    scene, q, v, *_ = drops
+    apart, same = [], []
+    for n in range(0, N, 4):
+        theirs = _dropped_by_pinocchio(twin, scene, q[0, n], v[0, n], STEPS)
+        early = min(100, len(theirs) - 1)
+        apart.append(np.abs(theirs[early] - q[early, n]).max())
+        same.append(_faces(theirs[-1]) == _faces(q[-1, n]))
+    assert np.median(apart) < 1e-9
+    assert np.mean(same) > 0.95
 
 
 @pytest.mark.slow
