@@ -21,8 +21,8 @@ WHOLE = 6000
 
 PART = 400
 """Operations of a part of a longer program. What a part reads from memory it reads once, and LLVM puts aside what does
-not fit into registers: in shorter parts less (a humanoid's mass matrix takes 0.80 us, in parts of 600 0.87, of 1500 1.01;
-its forward dynamics 0.70, 0.70, 0.73)."""
+not fit into registers: in shorter parts less (a humanoid's mass matrix takes 0.80 us, in parts of 600 0.87, of 1500
+1.01; its forward dynamics 0.70, 0.70, 0.73)."""
 
 STORED = 2
 """Operations that a stored element counts for: LLVM's time is quadratic in the number of stores of a function."""
