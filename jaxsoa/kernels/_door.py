@@ -149,7 +149,7 @@ def _emitted(
             rows = read_rows(kernel.program(), known, dtype, settings.LONGEST, used)
             results = [int(np.prod(shape)) for shape, _ in _kept(kernel.traced.results, used)]
             return rows, rows_module(rows, sizes, results, batched, dtype, target)
-        except Unreadable as reason:
+        except Exception as reason:  # whatever a program has that is not foreseen there, another way is right
             why_not = f"; by rows: {reason}"
     straight = _read(kernel)
     if isinstance(straight, Unreadable):

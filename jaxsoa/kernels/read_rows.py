@@ -313,6 +313,8 @@ def longest_scan(inner: jax_interface.Opened) -> int:
         if equation.primitive.name == "scan":
             scan = jax_interface.scan_parts(equation.params)
             most = max(most, scan.length, longest_scan(scan.body))
+        elif equation.primitive.name == "jaxsoa_kernel":
+            most = max(most, longest_scan(jax_interface.opened(equation.params["kernel"].program())))
         elif (found := jax_interface.called(equation.params)) is not None:
             most = max(most, longest_scan(found))
     return most

@@ -180,7 +180,10 @@ class RowMemory:
             region.start = total
             total += len(region.columns) * ((end - region.base) // max(1, region.width))
         constants = np.concatenate(self.numbers) if self.numbers else np.zeros(0, self.dtype)
-        return Rows(tuple(s for stage in reversed(kept) for s in self._stage(stage)), constants, total)
+        found = Rows(tuple(s for stage in reversed(kept) for s in self._stage(stage)), constants, total)
+        if found.scalars > self.limit:
+            raise Unreadable(f"{found.scalars} operations in rows, of which {self.limit} fit into a kernel")
+        return found
 
     def _access(self, p: int, d: int) -> Access:
         region = self.region_of(p)

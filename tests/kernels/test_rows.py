@@ -11,6 +11,8 @@ import pytest
 
 import jaxsoa as soa
 from jaxsoa.kernels import clear, door, machine, report
+from jaxsoa.kernels.read_rows import read_rows
+from jaxsoa.kernels.rows import Stage
 
 N = 40
 
@@ -34,13 +36,14 @@ def _sweeps(x, m, w):
     chosen = jnp.where(large[:, None] & (mixed[..., :1] > 0), mixed, -ys)
     # Even and odd rows apart, a product of all rows, rows in an order of their own, and a number of them all.
     order = np.random.default_rng(0).permutation(N)
-    return chosen @ square, back, zs[::2] - zs[1::2], ys[order], jnp.max(zs, axis=1), jnp.pad(x, (2, 3)), w[:2]
+    apart = zs[::2] - zs[1::2]
+    return chosen @ square, back, apart, ys[order], jnp.max(zs, axis=1), jnp.pad(x, (2, 3)), w[:2], x[:0], large
 
 
 def _compare(found, expected, eps):
     for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         assert a.dtype == b.dtype
-        np.testing.assert_allclose(a, b, rtol=0, atol=200 * eps * np.abs(b).max())
+        np.testing.assert_allclose(a, b, rtol=0, atol=200 * eps * np.abs(b).max(initial=0))
 
 
 def _given(dtype, batch=()):
@@ -74,12 +77,22 @@ def test_derivatives():
 
     def rates(f):
         along = jax.jvp(lambda x, w: f(x, m, w)[:4], (x, w), (m, w))[1]
-        return along, jax.grad(lambda x, w: sum(jnp.sum(y**2) for y in f(x, m, w)), (0, 1))(x, w)
+        return along, jax.grad(lambda x, w: sum(jnp.sum(y**2) for y in f(x, m, w)[:7]), (0, 1))(x, w)
 
     rows = door(lambda x, w: rates(lambda *y: _sweeps(*y)), constants=())  # the derivatives as programs of their own
     expected = jax.jit(lambda: rates(_sweeps))()
     _compare(jax.jit(lambda: rates(fast))(), expected, 1e-14)
     _compare(jax.jit(rows)(x, w), expected, 1e-14)
+
+
+def test_the_code_does_not_grow_with_the_number_of_links():
+    def stages(n):
+        robot = soa.models.chain(n)
+        program = jax.make_jaxpr(partial(soa.forward_dynamics, robot))(*3 * (jnp.zeros(n),))
+        found = read_rows(program, [None] * 3, np.float64, 10_000, [True]).stages
+        return [(s.reverse, [op[0] for op in s.body.operations]) for s in found if isinstance(s, Stage)], len(found)
+
+    assert stages(20) == stages(50)
 
 
 def test_what_is_not_a_number_stays_in_its_state():
