@@ -18,6 +18,7 @@ import pytest
 import jaxsoa as soa
 from jaxsoa import kernels
 from jaxsoa.io import c_sources
+from jaxsoa.model.joints import JOINT_KINDS
 
 STRICT = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic"]
 KINDS = ("revolute", "universal")
@@ -89,6 +90,19 @@ def test_compiled_c_equals_the_function(robot, written, tmp_path, command):
         for x, y in zip(found, jax.tree.leaves(expected[function]), strict=True):
             scale = np.abs(y).max()
             np.testing.assert_allclose(x, y, rtol=0, atol=scale * (1e-12 if dtype == "float64" else 1e-4))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", [compiler("gcc"), compiler("clang")])
+def test_all_joint_kinds(tmp_path, command):
+    robot = soa.models.random_tree(3, 9, sorted(set(JOINT_KINDS) - {"fixed", "free"}), floating_base=True)
+    v, tau = jax.random.normal(jax.random.key(1), (2, robot.nv))
+    state = [robot.random(jax.random.key(0)), v, tau]
+    for name, function in {"forward": soa.forward_dynamics, "inverse": soa.inverse_dynamics}.items():
+        exported = soa.export_c(tmp_path / f"{name}.c", function, robot, dtype="float64")
+        library = build([*command, *STRICT], [exported.source], tmp_path / f"{name}.so")
+        (found,), expected = call(library, exported, state, "float64"), function(robot, *state)
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-11 * np.abs(expected).max())
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ here")

@@ -24,11 +24,14 @@ import numpy as np
 
 from jaxsoa.kernels import elementwise, jax_interface, machine, memory, settings
 from jaxsoa.kernels._report import Entry, record
-from jaxsoa.kernels.jax_interface import Tracer, ad, batching, mlir
-from jaxsoa.kernels.llvm_module import LARGEST_SCRATCH, batch_module, single_module
+from jaxsoa.kernels.jax_interface import Tracer, ad, batching, mlir, opened
+from jaxsoa.kernels.llvm_module import LARGEST_SCRATCH, Emitted, batch_module, single_module
+from jaxsoa.kernels.llvm_rows import rows_module
 from jaxsoa.kernels.llvm_values import EMITTED
 from jaxsoa.kernels.program import Straight, Unreadable, pruned
+from jaxsoa.kernels.read_rows import LONG, longest_scan, read_rows
 from jaxsoa.kernels.reader import read
+from jaxsoa.kernels.rows import Rows
 from jaxsoa.kernels.traced import CONSTANTS, Constant, Key, trace
 from jaxsoa.kernels.xla_kernel import one_kernel
 
@@ -124,24 +127,45 @@ def _build(kernel: Kernel, batched: tuple[bool, ...] | None, used: tuple[bool, .
         return None
     with _building:
         begun = time.perf_counter()
-        straight = _read(kernel)
-        if isinstance(straight, Unreadable):
-            _record(kernel, single, "xla", reason=str(straight))
-            return None
-        straight = pruned(straight.operations, _kept(straight.results, used))
-        dtype, target = kernel.dtype(), machine.target()
-        sizes = [int(np.prod(shape)) for shape, _ in kernel.shapes]
-        if batched is None:
-            emitted = single_module(straight, len(sizes), dtype, target)
-        else:
-            emitted = batch_module(straight, sizes, batched, dtype, target)
-        if emitted.scratch > LARGEST_SCRATCH:
-            _record(kernel, single, "xla", straight.cost, reason="matrices too large")
+        try:
+            found, emitted = _emitted(kernel, batched, used)
+        except Unreadable as reason:
+            _record(kernel, single, "xla", reason=str(reason))
             return None
         partitionable = batched is not None and all(batched)
         name, _ = machine.load(emitted.texts, threads=batched is not None, partitionable=partitionable)
-        _record(kernel, single, "kernel", straight.cost, time.perf_counter() - begun)
+        form = "loops over rows" if isinstance(found, Rows) else ""
+        _record(kernel, single, "kernel", found.cost, time.perf_counter() - begun, form)
         return name
+
+
+def _emitted(
+    kernel: Kernel, batched: tuple[bool, ...] | None, used: tuple[bool, ...]
+) -> tuple[Straight | Rows, Emitted]:
+    """The program and its modules: loops over rows where there are long ones, else (or where those cannot be read)
+    straight-line."""
+    dtype, target = kernel.dtype(), machine.target()
+    sizes = [int(np.prod(shape)) for shape, _ in kernel.shapes]
+    why_not = ""
+    if longest_scan(opened(kernel.program())) >= LONG:
+        try:
+            known = [None if c is None else c.value for c in kernel.constants]
+            rows = read_rows(kernel.program(), known, dtype, settings.LONGEST, used)
+            results = [int(np.prod(shape)) for shape, _ in _kept(kernel.traced.results, used)]
+            return rows, rows_module(rows, sizes, results, batched, dtype, target)
+        except Exception as reason:  # whatever a program has that is not foreseen there, another way is right
+            why_not = f"; by rows: {reason}"
+    straight = _read(kernel)
+    if isinstance(straight, Unreadable):
+        raise Unreadable(f"{straight}{why_not}")
+    straight = pruned(straight.operations, _kept(straight.results, used))
+    if batched is None:
+        emitted = single_module(straight, len(sizes), dtype, target)
+    else:
+        emitted = batch_module(straight, sizes, batched, dtype, target)
+    if emitted.scratch > LARGEST_SCRATCH:
+        raise Unreadable("matrices too large")
+    return straight, emitted
 
 
 # --- the primitive ------------------------------------------------------------------------------------------------

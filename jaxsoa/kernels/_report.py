@@ -14,15 +14,16 @@ class Entry(NamedTuple):
     function: str
     form: str  # "one state" or "batch"
     runs_as: str  # "kernel", "element-wise" or "xla"
-    reason: str
+    reason: str  # why it runs so; of a kernel: "loops over rows", where it is not straight-line
     operations: int
     seconds: float
     inputs: tuple[tuple[int, ...], ...]  # shapes for one state: they tell which robot
     constants: int  # arrays compiled into the program: leaves of a model that is known
 
     def __str__(self) -> str:
+        form = self.reason and f" of {self.reason}"
         what = {
-            "kernel": f"kernel, {self.operations} operations, {self.seconds:.2f} s to build",
+            "kernel": f"kernel{form}, {self.operations} operations, {self.seconds:.2f} s to build",
             "element-wise": f"element-wise, {self.operations} operations",
         }.get(self.runs_as, f"XLA, because of {self.reason}")
         shapes = " ".join("x".join(map(str, shape)) or "1" for shape in self.inputs[:LISTED])

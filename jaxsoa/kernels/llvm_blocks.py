@@ -151,8 +151,9 @@ def store_block(lanes: Lanes, slots: Slots) -> str:
     return function("@store_block(ptr noalias %results, ptr noalias %out, i64 %first)", writer)
 
 
-def block_range(lanes: Lanes, sizes, batched, starts, slots: Slots, n_out: int) -> str:
-    """@range: blocks from one state to another; the last one may be filled up with its last state. `n_out`: slots."""
+def block_range(lanes: Lanes, sizes, batched, starts, slots: Slots, n_out: int, kept: int = 0) -> str:
+    """@range: blocks from one state to another; the last one may be filled up with its last state. `n_out`: slots,
+    `kept`: bytes of memory that the body is given, if it needs any."""
     W, size = lanes.width, lanes.bytes
     n_in, n_out = max(1, starts[-1]) * W * size, max(1, n_out) * W * size
     text = [_tables(slots, W * size)]
@@ -207,30 +208,45 @@ done{k}:""")
             f"(ptr noalias %{arrays}, ptr noalias %block, i64 %first, i64 %count) #0 {{\n"
             "  %last = sub i64 %count, 1\n" + "\n".join(lines) + "\n  ret void\n}\n"
         )
+    more = ", ptr %kept" if kept else ""
+    take = f"""  %memory = call ptr @malloc(i64 {kept + 64})
+  %none = icmp eq ptr %memory, null
+  br i1 %none, label %stop, label %begin
+stop:
+  call void @abort()
+  br label %begin
+begin:
+  %after_memory = getelementptr i8, ptr %memory, i64 63
+  %kept = call ptr @llvm.ptrmask.p0.i64(ptr %after_memory, i64 -64)"""
+    functions = "ptr @malloc(i64)", "void @free(ptr)", "void @abort()", "ptr @llvm.ptrmask.p0.i64(ptr, i64)"
+    declared = "".join(f"declare {text}\n" for text in functions) if kept else ""
+    before = "begin" if kept else "entry"
     return (
-        "".join(text)
+        declared
+        + "".join(text)
         + f"""
 define internal void @range(ptr %arguments, ptr %results, ptr %shared, i64 %from, i64 %to) #0 {{
 entry:
   %in = alloca [{n_in} x i8], align 64
   %out = alloca [{n_out} x i8], align 64
+{take if kept else ""}
   call void @same_results(ptr %in, ptr %out, ptr %shared)
   br label %loop
 loop:
-  %first = phi i64 [%from, %entry], [%after, %next]
+  %first = phi i64 [%from, %{before}], [%after, %next]
   %after = add i64 %first, {W}
   %full = icmp sle i64 %after, %to
   br i1 %full, label %whole, label %part
 whole:
   call void @load_block(ptr %arguments, ptr %in, i64 %first)
-  call void @body(ptr %in, ptr %out, ptr %shared)
+  call void @body(ptr %in, ptr %out, ptr %shared{more})
   call void @copied(ptr %in, ptr %out, ptr %shared)
   call void @store_block(ptr %results, ptr %out, i64 %first)
   br label %next
 part:
   %count = sub i64 %to, %first
   call void @part_in(ptr %arguments, ptr %in, i64 %first, i64 %count)
-  call void @body(ptr %in, ptr %out, ptr %shared)
+  call void @body(ptr %in, ptr %out, ptr %shared{more})
   call void @copied(ptr %in, ptr %out, ptr %shared)
   call void @part_out(ptr %results, ptr %out, i64 %first, i64 %count)
   br label %next
@@ -238,6 +254,7 @@ next:
   %more = icmp slt i64 %after, %to
   br i1 %more, label %loop, label %end
 end:
+{"  call void @free(ptr %memory)" if kept else ""}
   ret void
 }}
 """

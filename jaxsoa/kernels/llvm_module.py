@@ -85,10 +85,10 @@ def single_module(straight: Straight, arguments: int, dtype: np.dtype, target: T
     head = "@copied(ptr noalias %arguments, ptr noalias %results)"
     rest = copied(straight, logical, lanes, load, fill, set(numbers), head)
     entry = single_handler("NAME", arguments, len(straight.results))
-    return _finished([rest, caller(code, "body", pointers, "@copied"), entry], [(code, lanes)], target)
+    return finished([rest, caller(code, "body", pointers, "@copied"), entry], [(code, lanes)], target)
 
 
-def _finished(parts: Sequence[str], codes: Sequence[tuple[Code, Lanes]], target: Target) -> Emitted:
+def finished(parts: Sequence[str], codes: Sequence[tuple[Code, Lanes]], target: Target) -> Emitted:
     """The modules: one for all that is short, and one for each part of what is long."""
     main, texts, scratch = list(parts), [], 0
     for code, lanes in [(part, lanes) for whole, lanes in codes for part in (whole, *whole.inner)]:
@@ -173,7 +173,7 @@ def batch_module(
         target,
     )
     parts = [same, moved, caller(code, "body", pointers), again, moves, loops, entry]
-    return _finished(parts, [(code, lanes), (before, one)], target)
+    return finished(parts, [(code, lanes), (before, one)], target)
 
 
 def _once_each(straight: Straight) -> tuple[Straight, list[list[int]]]:

@@ -44,7 +44,7 @@ def read(
     # Four to six times what is left after folding: what is surely too long is not read at all.
     if estimated(inner) > 1.25 * limit:
         raise Unreadable("a program much longer than the limit")
-    reader = _Reader(Program(dtype, limit), batches, loops)
+    reader = Reader(Program(dtype, limit), batches, loops)
     arguments = []
     for k, (v, known) in enumerate(zip(inner.jaxpr.invars, constants, strict=True)):
         arguments.append(reader.argument(k, v.aval) if known is None else np.asarray(known))
@@ -71,7 +71,7 @@ def estimated(inner: jax_interface.Opened) -> int:
     return total
 
 
-class _Reader:
+class Reader:
     def __init__(self, program: Program, batches: bool, loops: bool):
         self.program, self.batches, self.loops = program, batches, loops
         p = program
@@ -149,8 +149,8 @@ class _Reader:
             return self.run(jax_interface.written(WRITTEN[name], equation), x)
         raise Unreadable(f"the operation {name}")
 
-    def another(self, program: Program) -> _Reader:
-        return _Reader(program, self.batches, self.loops)
+    def another(self, program: Program) -> Reader:
+        return Reader(program, self.batches, self.loops)
 
     # --- arithmetic ------------------------------------------------------------------------------------------
 

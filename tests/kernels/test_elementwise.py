@@ -9,6 +9,8 @@ import pytest
 
 import jaxsoa as soa
 from jaxsoa.kernels import _door, elementwise
+from jaxsoa.kernels.reader import read
+from jaxsoa.model.joints import JOINT_KINDS
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +48,24 @@ def test_equals_the_function(robot, part, written_out, monkeypatch):
     close(jax.jit(jax.vmap(soa.forward_dynamics, (None, 0, 0, None)))(robot, q, v, tau[0])[0], expected[0])
     models = jax.tree.map(lambda x: jnp.stack([x] * 3), robot)
     close(jax.jit(jax.vmap(soa.forward_dynamics))(models, q, v, tau), expected)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", [jnp.float64, jnp.float32])
+def test_all_joint_kinds(dtype):
+    """Computed operation by operation: nothing is compiled. 300 roundings, as of a tree of nine links."""
+    kinds = sorted(set(JOINT_KINDS) - {"fixed", "free"})
+    robot = soa.models.random_tree(3, 9, kinds, floating_base=True)
+    q, v, tau = states(robot, 3)
+    single = robot.astype(dtype)
+    for function in (soa.forward_dynamics, soa.inverse_dynamics, lambda robot, q, *_: soa.mass_matrix(robot, q)):
+        expected = jax.vmap(partial(function, robot))(q, v, tau)
+        given = [x.astype(dtype) for x in (q, v, tau)]
+        program = jax.make_jaxpr(partial(function, single))(*(x[0] for x in given))
+        straight = read(program, [None] * 3, dtype, 100_000)
+        (found,) = elementwise.evaluate(straight, given, [True] * 3, 3, dtype)
+        scale, eps = np.abs(expected).max(), jnp.finfo(dtype).eps
+        np.testing.assert_allclose(found.reshape(expected.shape), expected, rtol=0, atol=300 * eps * scale)
 
 
 def _system(robot, q, v, tau):
