@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jaxtyping import Array
 
 from jaxsoa.identify.gauss_newton import Outcome, gauss_newton
@@ -105,7 +104,7 @@ def fit(
     *,
     prior: Prior = None,
     weights: Any = None,
-    method: str | optax.GradientTransformation = "gauss-newton",
+    method: Any = "gauss-newton",
     iterations: int = 100,
     tolerance: float = 1e-8,
     residual: Residual | None = None,
@@ -218,6 +217,8 @@ def fit(
 
 def _optax(data_cost, method, parameters, theta, precision, iterations, tolerance, report) -> Outcome:
     """Any first-order optimizer on the full data; those that search along a line get the cost as well."""
+    import optax  # heavy, and needed by nothing else here
+
     optimizer = optax.with_extra_args_support(method)
     bounded = parameters.bounded
     # Scaled to about one, so that step sizes and tolerances mean the same for every data set.

@@ -15,7 +15,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jaxtyping import Array, Float
 
 from jaxsoa.linearized.base_parameters import BaseParameters, base_parameters
@@ -192,6 +191,8 @@ def design(
     True
     """
     _check(robot, harmonics)
+    import optax  # heavy, and needed by nothing else here
+
     base = base_parameters(robot) if base is None else base
     weights = jnp.ones(robot.nv) if weights is None else jnp.asarray(weights)
     bounds = _bounds(robot, margin, acceleration)
