@@ -204,8 +204,8 @@ class Actuators(eqx.Module):
             k = int(np.argmax(fast))
             warnings.warn(
                 f"Actuator {self.names[k]!r} of {self.robot.name!r} trembles at a step of {h:g} s: it can feel as "
-                f"little inertia as {inertia[k]:.3g}, so its kv ({kv[k]:g}) must stay below {2 * inertia[k] / h:.3g} and "
-                f"its kp ({kp[k]:g}) below {4 * inertia[k] / h**2:.3g}. Take a smaller step, or lower gains.",
+                f"little inertia as {inertia[k]:.3g}, so kv ({kv[k]:g}) must stay below {2 * inertia[k] / h:.3g} and "
+                f"kp ({kp[k]:g}) below {4 * inertia[k] / h**2:.3g}. Take a smaller step, or lower gains.",
                 UserWarning,
                 stacklevel=3,
             )
