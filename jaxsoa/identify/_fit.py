@@ -119,8 +119,9 @@ def fit(
 ) -> Fit:
     """The model nearest to data, starting from `robot`, with every link physically consistent.
 
-    `data`: `TorqueData` (inverse dynamics against measured torques), `TrajectoryData` (simulated against recorded
-    motion), or anything with a leading sample axis together with `residual(candidate, sample) -> (rows, channels)`.
+    `data`: `TorqueData` (inverse dynamics against measured torques, those of mimic joints added to the joints that they
+    follow), `TrajectoryData` (simulated against recorded motion), or anything with a leading sample axis together with
+    `residual(candidate, sample) -> (rows, channels)`.
     `free`: what may change: names of blocks, a mapping from them to links, joints or booleans, or a function that picks
     leaves (`parameters.chosen`).
     `prior`: standard deviation of the coordinates about the a-priori model, one number or one per block (numbers or

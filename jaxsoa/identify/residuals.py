@@ -22,6 +22,7 @@ from jaxsoa.identify.data import TorqueData, TrajectoryData
 from jaxsoa.identify.parameters import Candidate, Parameters
 from jaxsoa.linearized.regressor import inertial_parameters, regressor
 from jaxsoa.mesh_axes import scan
+from jaxsoa.model.mimics import mimic_map
 from jaxsoa.model.multibody import Multibody
 from jaxsoa.simulate._rollout import rollout
 
@@ -37,9 +38,14 @@ class Problem(NamedTuple):
     channels: tuple[str, ...]
 
 
+def _shared(robot: Multibody, x: Any) -> Any:
+    """A* x (..., ny) of torques (..., nv): a joint's motor feels the joints that mimic it too, and they have none."""
+    return x @ mimic_map(robot).A.astype(x.dtype) if robot.topology.mimics else x
+
+
 @compiled
-def torque_residual(candidate: Candidate, sample: TorqueData) -> Float[Array, "1 nv"]:
-    """inverse_dynamics + offset - measured torque.
+def torque_residual(candidate: Candidate, sample: TorqueData) -> Float[Array, "1 ny"]:
+    """inverse_dynamics + offset - measured torque; where joints mimic others, A* times that (v = A y').
 
     >>> candidate = soa.identify.Candidate(robot, jnp.zeros(2))
     >>> sample = soa.identify.TorqueData(q, v, jnp.zeros(2), soa.bias_force(robot, q, v))
@@ -51,7 +57,7 @@ def torque_residual(candidate: Candidate, sample: TorqueData) -> Float[Array, "1
     if sample.dry is not None:
         offset = offset + robot.friction * robot.convert(sample.dry, "dry")
         robot = robot.replace(friction=jnp.zeros_like(robot.friction))
-    return (inverse_dynamics(robot, sample.q, sample.v, sample.a) + offset - tau)[None]
+    return _shared(robot, inverse_dynamics(robot, sample.q, sample.v, sample.a) + offset - tau)[None]
 
 
 @cache
@@ -153,6 +159,7 @@ def compress(
         index = np.minimum(np.arange(start, start + chunk), number - 1)
         part = data.take(index)
         W = np.concatenate([np.asarray(_columns(robot, part, gravity, springs)), part.tau[:, :, None]], axis=2)
+        W = _shared(robot, W.swapaxes(1, 2)).swapaxes(1, 2)
         W = (W * (np.arange(start, start + chunk) < number)[:, None, None]).swapaxes(0, 1)
         W = W if factors is None else np.concatenate([factors, W], axis=1)
         factors = np.linalg.qr(W, mode="r")
@@ -190,6 +197,8 @@ def problem(
             raise ValueError("Torques of a mechanism are shared by its loops: fit TrajectoryData, or give `residual`.")
         _check_samples(robot, data, 1)
         count = len(data.tau)
+        if robot.topology.mimics:
+            joints = tuple(joints[d] for d in mimic_map(robot).v_columns)
         if parameters is not None and parameters.linear:
             gravity = any(name.startswith("gravity") for name in parameters.blocks)
             springs = robot.springs is not None or "stiffness" in parameters.blocks

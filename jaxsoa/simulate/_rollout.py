@@ -18,6 +18,7 @@ from jaxsoa.kernels.jax_interface import nothing_traced
 from jaxsoa.mesh_axes import scan
 from jaxsoa.model.mimics import check_mimics, follow_mimics
 from jaxsoa.model.multibody import Multibody
+from jaxsoa.simulate.actuators import Actuators
 from jaxsoa.simulate.control import Actuator, Controller, call_actuators, call_controller, command_size, initial_memory
 from jaxsoa.simulate.equations import ExternalForce, Prescribed, as_prescribed, check_prescription, check_start
 from jaxsoa.simulate.integrators import Integrator, Passive, State, as_tuple, check_contact, step, step_with_contact
@@ -168,6 +169,9 @@ def _simulated(
     for force in as_tuple(passive):
         if isinstance(force, JointLimits):
             force.warn_if_stiff(robot, dt)
+    for part in actuators:
+        if isinstance(part, Actuators):
+            part.warn_if_stiff(dt)
     if contact is not None:
         check_contact(contact, integrator)
     loops = check_loops(robot, loops)

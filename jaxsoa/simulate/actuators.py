@@ -12,6 +12,7 @@ goes into `rollout(actuators=...)`: its command is (nu,), one number per actuato
 from __future__ import annotations
 
 import difflib
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -24,7 +25,8 @@ from jaxtyping import Array, Float
 
 from jaxsoa.dynamics.kinematics import frame_axes, frame_placement, kinematics
 from jaxsoa.model.multibody import Multibody
-from jaxsoa.simulate.tendons import TendonDescription, Tendons, stacked_tendons
+from jaxsoa.simulate.joint_limits import as_known
+from jaxsoa.simulate.tendons import TendonDescription, Tendons, least_inertia_pulled, stacked_tendons
 
 DYNAMICS = ("none", "filter", "filterexact", "integrator")
 _ALL = (-np.inf, np.inf)
@@ -68,7 +70,7 @@ def position_servo(
     """The command is a position: f = kp (command - l) - kv l'.
 
     The force is held through a step: with I the inertia that the joint feels, gains beyond kv = 2 I / dt or
-    kp = 4 I / dt^2 (times the gear squared) make it tremble.
+    kp = 4 I / dt^2 (times the gear squared) make it tremble: outside of jit `rollout` warns.
 
     >>> servo = soa.simulate.position_servo("joint2", kp=100.0, kv=5.0, name="elbow")  # N m/rad, N m s/rad
     >>> print(soa.simulate.actuator_set(robot, [servo]).names)
@@ -81,6 +83,8 @@ def velocity_servo(
     joint: str, *, kv: float, gear: float = 1.0, name: str | None = None, **options: Any
 ) -> ActuatorDescription:
     """The command is a velocity: f = kv (command - l').
+
+    The force is held through a step, so gains beyond kv = 2 I / dt make it tremble: outside of jit `rollout` warns.
 
     >>> servo = soa.simulate.velocity_servo("joint2", kv=5.0, name="elbow")  # N m s/rad
     >>> print(soa.simulate.actuator_set(robot, [servo]).names)
@@ -186,6 +190,25 @@ class Actuators(eqx.Module):
         force = self._forces(limited, length, moment @ v, memory, after)
         torque = jnp.clip(moment.T @ force, self.joint_range[:, 0], self.joint_range[:, 1])
         return torque, Activation(after, memory.integral + dt * (self._input(limited, memory.value) - length))
+
+    def warn_if_stiff(self, dt: Any) -> None:
+        """Where all numbers are known: is the step short enough for the servos, whose force is held through it?"""
+        if any(isinstance(x, Tracer) for x in jax.tree.leaves((self, dt))):
+            return
+        kp, kv = np.maximum(-np.asarray(self.bias, float)[:, 1:].T, 0)
+        if not (kp.any() or kv.any()):
+            return
+        inertia, h = as_known(least_inertia_pulled(self.robot, self.tendons)), float(dt)  # inside jit not known
+        fast = (inertia > 0) & (np.maximum(h * kv / 2, h**2 * kp / 4) > inertia)
+        if fast.any():
+            k = int(np.argmax(fast))
+            warnings.warn(
+                f"Actuator {self.names[k]!r} of {self.robot.name!r} trembles at a step of {h:g} s: it can feel as "
+                f"little inertia as {inertia[k]:.3g}, so kv ({kv[k]:g}) must stay below {2 * inertia[k] / h:.3g} and "
+                f"kp ({kp[k]:g}) below {4 * inertia[k] / h**2:.3g}. Take a smaller step, or lower gains.",
+                UserWarning,
+                stacklevel=3,
+            )
 
     def _is(self, kind: str) -> np.ndarray:
         return np.array([dynamics == kind for dynamics in self.dynamics], bool)

@@ -162,7 +162,7 @@ class TendonLimits(eqx.Module):
         """
         if self.stiffness is not None:
             return self
-        inertia, rate = _least_inertia(robot, self.tendons), jnp.minimum(FREQUENCY, 0.2 / dt)
+        inertia, rate = least_inertia_pulled(robot, self.tendons), jnp.minimum(FREQUENCY, 0.2 / dt)
         damping = 2 * rate * inertia if self.damping is None else self.damping
         return TendonLimits(self.tendons, self.range, rate**2 * inertia, damping, self.width)
 
@@ -192,7 +192,7 @@ class TendonLimits(eqx.Module):
 
 
 @jax.jit
-def _least_inertia(robot: Multibody, tendons: Tendons) -> Float[Array, " t"]:
+def least_inertia_pulled(robot: Multibody, tendons: Tendons) -> Float[Array, " t"]:
     """What pulls at each tendon feel, 1 / (J M^-1 J*): the least of some configurations."""
 
     def compliance(q: Array) -> Array:

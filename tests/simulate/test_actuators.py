@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -166,3 +168,25 @@ def test_observations_and_commands_by_name():
 def test_what_cannot_be_built_says_why(make, words):
     with pytest.raises((ValueError, KeyError), match=words):
         make()
+
+
+@pytest.mark.slow
+def test_a_servo_too_stiff_for_the_step_is_told():
+    """A held force -kv v multiplies v by 1 - kv dt / I each step: beyond kv = 2 I / dt it grows, changing its sign."""
+    robot, dt = soa.models.pendulum(1).frictionless(), 0.01
+    inertia = float(soa.mass_matrix(robot, jnp.zeros(1))[0, 0])
+    ends = []
+    for share in (0.9, 1.1):
+        servo = simulate.velocity_servo("joint1", kv=share * 2 * inertia / dt, name="wheel")
+        told = pytest.warns(UserWarning, match="'wheel' .*trembles at a step of 0.01 s") if share > 1 else nullcontext()
+        with told:
+            path = soa.rollout(
+                robot,
+                jnp.zeros(1),
+                jnp.ones(1),
+                jnp.zeros((20, 1)),
+                dt,
+                actuators=simulate.actuator_set(robot, [servo]),
+            )
+        ends.append(np.abs(path.v[-1, 0]))
+    assert ends[0] < 0.1 and ends[1] > 10
