@@ -3,8 +3,8 @@
 Microseconds per evaluation of every derivative by q, v and torques: by the `linearize_...` function, by `jax.jacfwd`
 of the function that it linearizes (a tangent costs O(N) there, by the derivative rule), and by `jax.jacfwd` of the same
 motion written with dense matrices, an inverse and a pseudo-inverse or a least-squares solve. Processor time of all
-threads, least of interleaved repetitions, one state at a time and a batch of states under `jax.vmap`; answers are
-compared before anything is timed.
+threads, the lower quartile of interleaved repetitions, one state at a time and a batch of states under `jax.vmap`;
+answers are compared before anything is timed.
 
 With `--before`, a checkout of an earlier version, also by `jax.jacfwd` of its functions, in a process of its own that
 takes its turn among the repetitions.
@@ -204,13 +204,13 @@ def sampler(f: Callable, argument: Array) -> Callable[[], float]:
     return lambda: sample(f, argument, calls)
 
 
-def least(samplers: dict[str, Callable[[], float]], repetitions: int) -> dict[str, float]:
-    """Least microseconds of interleaved samples."""
-    best = dict.fromkeys(samplers, np.inf)
-    for _ in range(repetitions):
-        for name, once in samplers.items():
-            best[name] = min(best[name], 1e6 * once())
-    return best
+def typical(samplers: dict[str, Callable[[], float]], repetitions: int) -> dict[str, float]:
+    """Microseconds, the lower quartile of interleaved samples.
+
+    Not the least: on a busy machine the clock of processor time now and then leaves a part out.
+    """
+    samples = [{name: once() for name, once in samplers.items()} for _ in range(repetitions)]
+    return {name: 1e6 * float(np.quantile([x[name] for x in samples], 0.25)) for name in samplers}
 
 
 class Before:
@@ -281,7 +281,7 @@ def main() -> None:
                 )
             samplers: dict[str, Callable[[], float]] = {k: sampler(*program) for k, program in programs.items()}
             before = Before(options.before, name, states) if options.before else None
-            found = least(samplers | ({"before": before} if before else {}), options.repetitions)
+            found = typical(samplers | ({"before": before} if before else {}), options.repetitions)
             if before:
                 before.close()
             t = {k: found[k] / states if k in found else np.nan for k in ("analytical", "jacfwd", "dense", "before")}

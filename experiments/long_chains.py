@@ -60,7 +60,7 @@ def real_robots() -> None:
             with warnings.catch_warnings(action="ignore"):  # of unphysical inertias: both methods get the same
                 robot = soa.load_urdf(path, floating_base=True)
         except soa.ModelError as reason:
-            refused.append(f"{path.name}: {str(reason)[:100]}")
+            refused.append(f"{path.name}: {str(reason).removeprefix(f'{path}: ')[:160]}")
             continue
         v, tau = jax.random.normal(jax.random.key(1), (2, robot.nv))
         state = robot.random(jax.random.key(0)), v, tau
