@@ -32,7 +32,6 @@ from jaxsoa.kernels.reader import read
 from jaxsoa.kernels.traced import CONSTANTS, Constant, Key, trace
 from jaxsoa.kernels.xla_kernel import one_kernel
 
-
 MOST = 0.95
 """A kernel that leaves some results out is one of its own where at most this part of the work remains."""
 
