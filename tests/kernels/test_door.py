@@ -237,3 +237,21 @@ def test_known_models_equal_models_as_arguments(links):
     q, (v, tau) = robot.random(0), jax.random.normal(jax.random.key(1), (2, robot.nv))
     found = jax.jit(partial(soa.forward_dynamics, robot))(q, v, tau)
     close(found, soa.forward_dynamics(robot, q, v, tau), rtol=1e-12)
+
+
+def test_a_result_left_out_makes_a_kernel_of_its_own_only_where_that_saves_work():
+    def both(x):
+        y = x
+        for _ in range(40):
+            y = jnp.sin(y) + x
+        return y, jnp.sum(x), x[0] + x[1]
+
+    through, x = door(both, constants=()), jnp.linspace(0.1, 0.9, 4)
+    expected = both(x)
+    close(jnp.stack(jax.jit(lambda x: through(x)[1:])(x)), jnp.stack(expected[1:]))
+    assert kernels.report()[-1].operations < 20
+    jax.block_until_ready(jax.jit(through)(x))
+    before = len(kernels.report())
+    close(jax.jit(lambda x: through(x)[0])(x), expected[0])
+    close(jax.jit(jax.grad(lambda x: through(x)[2]))(x), [1.0, 1.0, 0, 0])
+    assert len(kernels.report()) == before
