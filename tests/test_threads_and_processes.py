@@ -8,6 +8,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 SECONDS = 400  # it takes about 15 of a processor; anything that waits forever takes longer than this
 
 SCRIPT = """
@@ -58,6 +60,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_eight_threads_at_once_and_a_spawned_process(tmp_path):
     script = tmp_path / "first_calls.py"
     script.write_text(SCRIPT)
