@@ -339,8 +339,10 @@ def insisted(
         begin = jnp.where(number > 0, admm[1], 0)
         width = (0.1 ** (number % 3)).astype(g.dtype) * jnp.max(jnp.abs(g))
         last = jnp.finfo(g.dtype).eps ** 0.8 * jnp.max(jnp.abs(g))
-        y, along = follow(G, g, begin, *_beside(begin, width, last, jnp.asarray(settings.path, g.dtype)))
-        y, r, steps = newton(G, g, scale, y, *_beside(y, sharp, most, SHORTEST))
+        # In a batch all go around together: what is solved already takes no steps.
+        still = (size(r_best) > target).astype(g.dtype)
+        y, along = follow(G, g, begin, *_beside(begin, width, last, settings.path * still))
+        y, r, steps = newton(G, g, scale, y, *_beside(y, sharp, still * most, SHORTEST))
         better = jnp.sum(r * r) < jnp.sum(r_best * r_best)
         best, r_best = jnp.where(better, y, best), jnp.where(better, r, r_best)
         return admm, rho, best, r_best, number + 1, count + settings.iterations + along + steps, better
