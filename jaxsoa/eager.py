@@ -3,10 +3,10 @@
     @compiled
     def frame_pose(robot, q, frame): ...
 
-Inside of a trace (jit, vmap, grad, scan) the function is what it is without the decorator, and so are its derivatives.
-Outside, arrays and the numbers of models are inputs of a compiled program, through the door of the kernels where it can
-be read; names and options are part of it. Where an argument is anything else (a function, say, which may read what
-changes), the function runs as it is.
+Inside of a trace (jit, vmap, grad, scan) the function is what it is without the decorator, or with `kernel` one kernel
+whose derivatives are those of the function as it is written. Outside, arrays and the numbers of models are inputs of a
+compiled program, through the door of the kernels where it can be read; names and options are part of it. Where an
+argument is anything else (a function, say, which may read what changes), the function runs as it is.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ import inspect
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from functools import wraps
+from functools import lru_cache, wraps
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxsoa.caches import register
-from jaxsoa.kernels import door
+from jaxsoa.kernels import by_jax, door, ruled
 from jaxsoa.kernels.jax_interface import Tracer, nothing_traced
 
 MOST = 256
@@ -53,29 +54,37 @@ _programs = _Programs()
 register(_programs.found.clear)
 
 
-def compiled(function: Callable | None = None, *, through_door: bool = True, not_with: Sequence[str] = ()) -> Any:
+def compiled(
+    function: Callable | None = None,
+    *,
+    through_door: bool = True,
+    not_with: Sequence[str] = (),
+    kernel: bool = False,
+) -> Any:
     """Decorator: `function(model, ...)` as one compiled program where it is called outside of a trace.
 
     Where one of the arguments `not_with` is given (is not None, False or empty), the function runs as it is: it looks
     at values then. `through_door`: into machine code of our own if it can be read, which is not worth trying for what
-    has an eigenvalue problem or a search in it.
+    has an eigenvalue problem or a search in it. `kernel`: in the programs of others too, for functions of a robot and
+    arrays that do not bring kernels themselves.
     """
     if function is None:
-        return lambda f: compiled(f, through_door=through_door, not_with=not_with)
+        return lambda f: compiled(f, through_door=through_door, not_with=not_with, kernel=kernel)
     names = tuple(inspect.signature(function).parameters)
 
     @wraps(function)
     def called(*args: Any, **kwargs: Any) -> Any:
-        if not nothing_traced() or getattr(jax.config, "jax_disable_jit", False) or len(args) > len(names):
+        if getattr(jax.config, "jax_disable_jit", False) or len(args) > len(names):
             return function(*args, **kwargs)
+        if not nothing_traced():
+            return _inside(function, names, args, kwargs) if kernel else function(*args, **kwargs)
         named = (*zip(names, args, strict=False), *kwargs.items())
         inputs: list[list] = []
         parts: list[tuple[str, Any, Any]] = []  # name, structure of an input, or value of an option
         for name, value in named:
             if name in not_with and not _absent(value):
                 return function(*args, **kwargs)
-            if isinstance(value, list) and all(isinstance(x, str) for x in value):
-                value = tuple(value)  # names, as an option
+            value = _as_option(value)
             if _is_option(value):
                 parts.append((name, None, (type(value), value)))
                 continue
@@ -91,6 +100,39 @@ def compiled(function: Callable | None = None, *, through_door: bool = True, not
         return program(inputs)
 
     return called
+
+
+def _inside(function: Callable, names: Sequence[str], args: Sequence, kwargs: dict[str, Any]) -> Any:
+    """The function within a program: one kernel, if everything that it computes with is of one floating type."""
+    named = {name: _as_option(value) for name, value in (*zip(names, args, strict=False), *kwargs.items())}
+    inputs = {name: value for name, value in named.items() if not _is_option(value)}
+    leaves = jax.tree.leaves(inputs)
+    if not inputs or next(iter(inputs)) != names[0] or not all(isinstance(x, jax.Array) for x in leaves):
+        return function(*args, **kwargs)
+    if len({x.dtype for x in leaves}) != 1 or not jnp.issubdtype(leaves[0].dtype, jnp.floating):
+        return function(*args, **kwargs)
+    options = tuple((name, value) for name, value in named.items() if name not in inputs)
+    return _as_kernel(function, tuple(inputs), options)(*inputs.values())
+
+
+@lru_cache(maxsize=MOST)
+def _as_kernel(function: Callable, inputs: tuple[str, ...], options: tuple[tuple[str, Any], ...]) -> Callable:
+    """A kernel of the model and arrays named `inputs`, with the derivatives of the function."""
+
+    def whole(*values: Any) -> Any:
+        return function(**dict(zip(inputs, values, strict=True)), **dict(options))
+
+    for name in ("__module__", "__name__", "__qualname__", "__doc__"):  # not its signature, which has options
+        setattr(whole, name, getattr(function, name))
+    return ruled(by_jax(whole))(door(whole))
+
+
+register(_as_kernel.cache_clear)
+
+
+def _as_option(x: Any) -> Any:
+    """A list of names as a tuple of them; anything else as it is."""
+    return tuple(x) if isinstance(x, list) and x and all(isinstance(y, str) for y in x) else x
 
 
 def _is_option(x: Any) -> bool:

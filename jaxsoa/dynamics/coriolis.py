@@ -25,7 +25,7 @@ from jaxsoa.spatial import ops
 from jaxsoa.spatial.inertia import RigidInertia
 
 
-@compiled
+@compiled(kernel=True)
 def coriolis_times(
     robot: Multibody, q: Shaped[Array, " nq"], v: Shaped[Array, " nv"], w: Shaped[Array, " nv"]
 ) -> Float[Array, " nv"]:
@@ -39,7 +39,11 @@ def coriolis_times(
     >>> print(soa.coriolis_times(robot, q, v, v).round(3))
     [ 0.048 -0.038]
     """
-    kin, V, W, dW = two_motions(robot, robot.check_q(q), robot.check_v(v), robot.check_v(w, "w"))
+    return _times(robot, robot.check_q(q), robot.check_v(v), robot.check_v(w, "w"))
+
+
+def _times(robot: Multibody, q: Array, v: Array, w: Array) -> Array:
+    kin, V, W, dW = two_motions(robot, q, v, w)
     inertias = link_inertias(robot, kin.rotation)
     forces = newton_euler(inertias, dW, jax.vmap(_turning_force)(inertias, V, W))
     return project(robot, kin.axes, sum_outboard(robot, kin.offset, forces))
@@ -68,7 +72,7 @@ def _turning_force(inertia: RigidInertia, V: Array, W: Array) -> Float[Array, "6
     return jnp.concatenate([moment, -ops.cross(w, ops.cross(first, turn))])
 
 
-@compiled
+@compiled(kernel=True)
 def coriolis_matrix(robot: Multibody, q: Shaped[Array, " nq"], v: Shaped[Array, " nv"]) -> Float[Array, "nv nv"]:
     """C(q, v), column by column from `coriolis_times`: O(N^2).
 
@@ -78,6 +82,6 @@ def coriolis_matrix(robot: Multibody, q: Shaped[Array, " nq"], v: Shaped[Array, 
     >>> print((C @ v).round(3))  # N m
     [ 0.048 -0.038]
     """
-    v = robot.check_v(v)
+    q, v = robot.check_q(q), robot.check_v(v)
     columns = jnp.eye(robot.nv, dtype=v.dtype)
-    return jax.vmap(lambda w: coriolis_times(robot, q, v, w), out_axes=1)(columns)
+    return jax.vmap(lambda w: _times(robot, q, v, w), out_axes=1)(columns)

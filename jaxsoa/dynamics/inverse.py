@@ -145,7 +145,7 @@ def bias_force(
     return inverse_dynamics_raw(robot, robot.check_q(q), v, jnp.zeros_like(v), robot.check_f_ext(f_ext))
 
 
-@compiled
+@compiled(kernel=True)
 def link_forces(
     robot: Multibody,
     q: Shaped[Array, " nq"],
@@ -205,7 +205,7 @@ def _composite_inverse_dynamics(robot: Multibody, q: Array, v: Array, a: Array, 
 # --- momentum, energy, centre of mass -----------------------------------------------------------------------------
 
 
-@compiled
+@compiled(kernel=True)
 def kinetic_energy(robot: Multibody, q: Shaped[Array, " nq"], v: Shaped[Array, " nv"]) -> Float[Array, ""]:
     """Half of v* M v; the armature's share is counted.
 
@@ -220,7 +220,7 @@ def kinetic_energy(robot: Multibody, q: Shaped[Array, " nq"], v: Shaped[Array, "
     return (jnp.sum(vel.spatial * momenta) + jnp.sum(robot.armature * v * v)) / 2
 
 
-@compiled
+@compiled(kernel=True)
 def potential_energy(robot: Multibody, q: Shaped[Array, " nq"]) -> Float[Array, ""]:
     """Minus mass times gravity times height of the centre of mass, the world's origin at zero; and that of springs.
 
@@ -233,7 +233,7 @@ def potential_energy(robot: Multibody, q: Shaped[Array, " nq"]) -> Float[Array, 
     return weight if robot.springs is None else weight + stored_energy(robot, robot.check_q(q))
 
 
-@compiled
+@compiled(kernel=True)
 def center_of_mass(robot: Multibody, q: Shaped[Array, " nq"]) -> Float[Array, "3"]:
     """World position of the centre of mass of all moving links.
 
@@ -247,7 +247,7 @@ def center_of_mass(robot: Multibody, q: Shaped[Array, " nq"]) -> Float[Array, "3
     return robot.base_position + jnp.sum(robot.mass[:, None] * centers, axis=0) / jnp.sum(robot.mass)
 
 
-@compiled
+@compiled(kernel=True)
 def momentum(robot: Multibody, q: Shaped[Array, " nq"], v: Shaped[Array, " nv"]) -> Float[Array, "6"]:
     """Total spatial momentum (angular about the world's origin, linear), world axes.
 

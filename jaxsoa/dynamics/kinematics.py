@@ -183,7 +183,7 @@ def link_sums(robot: Multibody, x: Any) -> Any:
 # --- public -------------------------------------------------------------------------------------------------------
 
 
-@compiled
+@compiled(kernel=True)
 def forward_kinematics(robot: Multibody, q: Shaped[Array, " nq"]) -> LinkPoses:
     """World poses of all moving links: `.rotation` (n_links, 3, 3), `.position` (n_links, 3).
 
@@ -207,7 +207,7 @@ def frame_placement(robot: Multibody, kin: Kinematics, frame: str) -> tuple[Arra
     return ops.matmul(carrier_R, R), carrier_p + ops.matvec(carrier_R, p), link
 
 
-@compiled
+@compiled(kernel=True)
 def frame_pose(robot: Multibody, q: Shaped[Array, " nq"], frame: str) -> tuple[Float[Array, "3 3"], Float[Array, "3"]]:
     """World rotation and position of any frame of `robot.frame_names`.
 
@@ -233,7 +233,7 @@ def frame_axes(robot: Multibody, kin: Kinematics, frame: str) -> Float[Array, "6
     return jnp.where(support[:, None], columns, 0).T
 
 
-@compiled
+@compiled(kernel=True)
 def jacobian(robot: Multibody, q: Shaped[Array, " nq"], frame: str) -> Float[Array, "6 nv"]:
     """J with J v = (angular, linear) velocity of the frame's origin in world axes: B* phi* H*.
 
@@ -246,7 +246,7 @@ def jacobian(robot: Multibody, q: Shaped[Array, " nq"], frame: str) -> Float[Arr
     return frame_axes(robot, kinematics(robot, robot.check_q(q)), frame)
 
 
-@compiled
+@compiled(kernel=True)
 def jacobian_bias(robot: Multibody, q: Shaped[Array, " nq"], v: Shaped[Array, " nv"], frame: str) -> Float[Array, "6"]:
     """J' v: acceleration of the frame's origin (true, inertial) when the joint accelerations are zero.
 
@@ -292,7 +292,7 @@ def gravity_upward(robot: Multibody, xs: Any) -> Spatial:
     return carried(jnp.zeros_like(robot.gravity), xs), carried(-robot.gravity, xs)
 
 
-@compiled
+@compiled(kernel=True)
 def link_velocities(robot: Multibody, q: Shaped[Array, " nq"], v: Shaped[Array, " nv"]) -> Float[Array, "n 6"]:
     """Spatial velocities of the links at their origins, world axes: V = phi* H* v.
 
@@ -304,7 +304,7 @@ def link_velocities(robot: Multibody, q: Shaped[Array, " nq"], v: Shaped[Array, 
     return moving_kinematics(robot, robot.check_q(q), robot.check_v(v))[1].spatial
 
 
-@compiled
+@compiled(kernel=True)
 def link_accelerations(
     robot: Multibody, q: Shaped[Array, " nq"], v: Shaped[Array, " nv"], a: Shaped[Array, " nv"]
 ) -> Float[Array, "n 6"]:

@@ -86,7 +86,7 @@ def mass_matrix(robot: Multibody, q: Shaped[Array, " nq"]) -> Float[Array, "nv n
     return dense_mass_matrix(robot, robot.check_q(q))
 
 
-@compiled
+@compiled(kernel=True)
 def mass_times(robot: Multibody, q: Shaped[Array, " nq"], x: Shaped[Array, " nv"]) -> Float[Array, " nv"]:
     """M x without forming M: O(N).
 
@@ -109,7 +109,7 @@ def constant_factors(robot: Multibody, q: Array) -> Factors:
     return articulated(*jax.lax.stop_gradient((robot, q)))[1].factors
 
 
-@compiled
+@compiled(kernel=True)
 def solve_mass_matrix(robot: Multibody, q: Shaped[Array, " nq"], x: Shaped[Array, " nv"]) -> Float[Array, " nv"]:
     """M^-1 x in O(N), by the factors. x may also be a matrix (nv, m) of columns.
 
@@ -135,7 +135,7 @@ class InertiaFactor(NamedTuple):
     D: Float[Array, "nv nv"]
 
 
-@compiled
+@compiled(kernel=True)
 def inertia_factor(robot: Multibody, q: Shaped[Array, " nq"]) -> InertiaFactor:
     """The innovations factors (I + H phi K, D), dense (JPL 88-11, 4.11). With the transpose: M = L D L*.
 
@@ -152,7 +152,7 @@ def inertia_factor(robot: Multibody, q: Shaped[Array, " nq"]) -> InertiaFactor:
     return InertiaFactor(columns(jnp.eye(robot.nv, dtype=body.gain.dtype)), jnp.diag(body.pivot))
 
 
-@compiled
+@compiled(kernel=True)
 def mass_matrix_logdet(robot: Multibody, q: Shaped[Array, " nq"]) -> Float[Array, ""]:
     """log det M = sum of log D(k), in O(N).
 
@@ -178,7 +178,7 @@ def _logdet_jvp(primals, tangents):
     return _logdet(robot, q), jnp.sum(inverse * d_mass)
 
 
-@compiled
+@compiled(kernel=True)
 def mass_matrix_inverse(robot: Multibody, q: Shaped[Array, " nq"]) -> Float[Array, "nv nv"]:
     """M^-1 in O(N^2) from the Riccati factors, never forming or inverting M (JPL 86-48, 10.1-10.3, for trees).
 
@@ -281,7 +281,7 @@ class InnovationsMotion(NamedTuple):
     coriolis: Float[Array, " nv"]
 
 
-@compiled
+@compiled(kernel=True)
 def innovations_velocity(robot: Multibody, q: Shaped[Array, " nq"], v: Shaped[Array, " nv"]) -> Float[Array, " nv"]:
     """nu = D^(1/2) (I + H phi K)* v: coordinates in which the kinetic energy is nu* nu / 2.
 
@@ -296,7 +296,7 @@ def innovations_velocity(robot: Multibody, q: Shaped[Array, " nq"], v: Shaped[Ar
     return jnp.sqrt(body.pivot) * color(robot, body.tree, body.gain, v)
 
 
-@compiled
+@compiled(kernel=True)
 def velocity_from_innovations(
     robot: Multibody, q: Shaped[Array, " nq"], nu: Shaped[Array, " nv"]
 ) -> Float[Array, " nv"]:
@@ -313,7 +313,7 @@ def velocity_from_innovations(
     return smooth(robot, body.tree, body.gain, nu / jnp.sqrt(body.pivot))
 
 
-@compiled
+@compiled(kernel=True)
 def innovations_torque(robot: Multibody, q: Shaped[Array, " nq"], tau: Shaped[Array, " nv"]) -> Float[Array, " nv"]:
     """epsilon = D^(-1/2) (I - H psi K) tau: torques in diagonalized coordinates; power is nu* epsilon.
 

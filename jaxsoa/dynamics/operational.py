@@ -24,7 +24,7 @@ def _names(frames: str | Sequence[str]) -> tuple[str, ...]:
     return (frames,) if isinstance(frames, str) else tuple(frames)
 
 
-@compiled
+@compiled(kernel=True)
 def operational_space_compliance(
     robot: Multibody, q: Shaped[Array, " nq"], frames: str | Sequence[str]
 ) -> Float[Array, "six_m six_m"]:
@@ -111,7 +111,7 @@ def compliance_by_sweeps(
     return jnp.concatenate(rows)
 
 
-@compiled
+@compiled(kernel=True)
 def tip_compliance(robot: Multibody, q: Shaped[Array, " nq"], frame: str) -> Float[Array, "6 6"]:
     """The same for one frame by the papers' single recursion, base to tip (overview, application 2):
 

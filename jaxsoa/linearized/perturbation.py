@@ -74,7 +74,7 @@ def _vectors(robot: Multibody, **vectors: Array) -> list[Array]:
     return [robot.check_v(x, name) for name, x in vectors.items()]
 
 
-@compiled
+@compiled(kernel=True)
 def inverse_dynamics_perturbation(
     robot: Multibody,
     q: Shaped[Array, " nq"],
@@ -132,7 +132,7 @@ def inverse_dynamics_perturbation(
     return torque + robot.armature * da + dissipation_rate(robot, v) * dv
 
 
-@compiled
+@compiled(kernel=True)
 def forward_dynamics_perturbation(
     robot: Multibody,
     q: Shaped[Array, " nq"],

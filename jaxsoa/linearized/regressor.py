@@ -40,7 +40,7 @@ def link_regressor(w: Array, alpha: Array) -> Float[Array, "6 10"]:
     return jnp.concatenate([moment, force])
 
 
-@compiled
+@compiled(kernel=True)
 def regressor(
     robot: Multibody, q: Shaped[Array, " nq"], v: Shaped[Array, " nv"], a: Shaped[Array, " nv"]
 ) -> Float[Array, "nv ten_n"]:

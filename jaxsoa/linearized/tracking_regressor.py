@@ -20,7 +20,7 @@ from jaxsoa.model.multibody import Multibody
 from jaxsoa.spatial import ops
 
 
-@compiled
+@compiled(kernel=True)
 def tracking_regressor(
     robot: Multibody,
     q: Shaped[Array, " nq"],
