@@ -31,8 +31,8 @@ def clear_caches() -> None:
     the robots used so far will not be used again; what is called afterwards compiles anew, and numbers do not change.
     It includes `jax.clear_caches()`, which alone leaves this library's own caches as they are. Freed memory is handed
     back to the system where the C library can do that (glibc). Functions that you jitted yourself stay valid, and
-    compile anew too. The machine code of kernels stays, some hundred kilobytes a function, since programs that are still
-    around may call it. Do not call it while other threads compute.
+    compile anew too. The machine code of kernels stays (some megabytes for all functions of a robot), since programs
+    that are still around may call it. Do not call it while other threads compute.
 
     >>> soa.clear_caches()  # what is called next compiles again
     >>> print(soa.mass_matrix(robot, q).shape)
