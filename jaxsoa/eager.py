@@ -111,6 +111,7 @@ def _inside(function: Callable, names: Sequence[str], args: Sequence, kwargs: di
         return function(*args, **kwargs)
     if len({x.dtype for x in leaves}) != 1 or not jnp.issubdtype(leaves[0].dtype, jnp.floating):
         return function(*args, **kwargs)
+    _check_rotations(tuple(named.items()))  # a kernel sees no values, not even those that are known here
     options = tuple((name, value) for name, value in named.items() if name not in inputs)
     return _as_kernel(function, tuple(inputs), options)(*inputs.values())
 

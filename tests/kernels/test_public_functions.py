@@ -63,3 +63,14 @@ def test_public_functions_are_kernels_inside_programs(name):
         entry.form for entry in kernels.report() if entry.function.endswith(f".{name}") and entry.runs_as == "kernel"
     }
     assert made == {"batch", "one state"}, kernels.report()
+
+
+def test_what_is_known_inside_a_program_is_looked_at():
+    """A quaternion of zeros that is not traced raises, as it does outside; so do names and shapes."""
+    no_rotation = ROBOT.neutral().at[:4].set(0.0)
+    with pytest.raises(ValueError, match="quaternion of zeros"):
+        jax.jit(lambda v: soa.kinetic_energy(ROBOT, no_rotation, v))(V[0])
+    with pytest.raises(KeyError, match="no frame named"):
+        jax.jit(lambda q: soa.jacobian(ROBOT, q, "nowhere"))(Q[0])
+    with pytest.raises(ValueError, match="shape"):
+        jax.jit(lambda v: soa.kinetic_energy(ROBOT, Q[0], v))(V[0, :3])
